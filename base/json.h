@@ -21,7 +21,7 @@
 struct json_writer {
     FILE *stream;
     int depth;
-    bool pretty;          /* two spaces a level, otherwise one line */
+    bool pretty; /* two spaces a level, otherwise one line */
     bool needs_comma[JSON_MAX_DEPTH];
     bool after_key;
 };
@@ -58,12 +58,12 @@ struct json_value {
     enum json_kind kind;
     bool boolean;
     double number;
-    int64_t integer;                 /* the number, when it is an integer that fits */
+    int64_t integer; /* the number, when it is an integer that fits */
     bool is_integer;
-    const char *string;              /* UTF-8, zero-terminated; escapes resolved */
-    size_t count;                    /* elements or members */
-    const struct json_value *items;  /* array elements, or the members' values */
-    const char *const *names;        /* the members' names, in file order */
+    const char *string;             /* UTF-8, zero-terminated; escapes resolved */
+    size_t count;                   /* elements or members */
+    const struct json_value *items; /* array elements, or the members' values */
+    const char *const *names;       /* the members' names, in file order */
 };
 
 typedef struct json_document json_document;

@@ -33,7 +33,7 @@ enum status {
     STATUS_UNSUPPORTED, /* well-formed, but not something that this build or device can do */
     STATUS_DEVICE,      /* the GPU, its driver or one of its libraries failed; exit code 3 */
     STATUS_DIVERGED,    /* a loss is not finite; exit code 4 */
-    STATUS_MISMATCH,    /* two things that must be equal are not (cells, checkpoints); exit code 5 */
+    STATUS_MISMATCH, /* two things that must be equal are not (cells, checkpoints); exit code 5 */
     STATUS_INTERRUPTED, /* SIGINT (exit code 130) or SIGTERM (143) asked for the end */
     STATUS_INTERNAL     /* a bug in this program */
 };

@@ -27,11 +27,11 @@ struct system_usage {
     uint64_t resident_peak_bytes;
     uint64_t locked_bytes; /* VmLck + VmPin */
     uint64_t major_faults;
-    uint64_t read_bytes;         /* fetched from storage */
-    uint64_t context_switches;   /* involuntary */
+    uint64_t read_bytes;       /* fetched from storage */
+    uint64_t context_switches; /* involuntary */
     uint64_t cgroup_throttled_ns;
-    uint64_t steal_ticks;        /* /proc/stat steal, all CPUs */
-    uint64_t swap_in_pages;      /* the machine's */
+    uint64_t steal_ticks;   /* /proc/stat steal, all CPUs */
+    uint64_t swap_in_pages; /* the machine's */
     uint64_t swap_out_pages;
     int threads;
     int open_files;
