@@ -29,18 +29,18 @@ enum option_kind {
 };
 
 struct option {
-    const char *name;        /* "num-workers", without dashes */
-    const char *short_name;  /* "j" or NULL: also -j */
+    const char *name;       /* "num-workers", without dashes */
+    const char *short_name; /* "j" or NULL: also -j */
     enum option_kind kind;
-    size_t offset;           /* of the field in the table's struct */
-    double low, high;        /* INT, LONG, DOUBLE: inclusive; both 0: unlimited */
+    size_t offset;              /* of the field in the table's struct */
+    double low, high;           /* INT, LONG, DOUBLE: inclusive; both 0: unlimited */
     const char *const *choices; /* CHOICE: names, NULL at the end */
-    int bare;                /* CHOICE: value of the bare flag; 0: a value is required */
-    const char *metavar;     /* "N", "DIR"; NULL for switches */
-    const char *help;        /* one or two sentences, lower case start, no full stop at the end */
-    bool not_compared;       /* not part of what an experiment's cells must share (paths, output) */
-    enum status (*parse)(void *field, const char *text);           /* CUSTOM */
-    void (*write)(const void *field, struct json_writer *writer);  /* CUSTOM */
+    int bare;                   /* CHOICE: value of the bare flag; 0: a value is required */
+    const char *metavar;        /* "N", "DIR"; NULL for switches */
+    const char *help;  /* one or two sentences, lower case start, no full stop at the end */
+    bool not_compared; /* not part of what an experiment's cells must share (paths, output) */
+    enum status (*parse)(void *field, const char *text);          /* CUSTOM */
+    void (*write)(const void *field, struct json_writer *writer); /* CUSTOM */
 };
 
 /* A titled table over one struct; `base` is filled in when it is used. */
@@ -58,11 +58,11 @@ struct option_binding {
 
 /* A subcommand. */
 struct command {
-    const char *name;     /* "train" */
-    const char *summary;  /* one line */
-    const char *operands; /* "FILE...", "DIR", NULL when it takes none */
+    const char *name;               /* "train" */
+    const char *summary;            /* one line */
+    const char *operands;           /* "FILE...", "DIR", NULL when it takes none */
     int operands_min, operands_max; /* -1: any number */
-    const char *details;  /* further paragraphs of its help: examples, exit codes; NULL none */
+    const char *details; /* further paragraphs of its help: examples, exit codes; NULL none */
     /* Fills *bindings (at most 16) with this command's tables over its own settings, defaults already
      * set; called once before parsing or printing help. Returns the number. */
     size_t (*bind)(struct option_binding *bindings);

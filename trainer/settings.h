@@ -20,11 +20,11 @@ enum schedule { SCHEDULE_CONSTANT = 0, SCHEDULE_STEP, SCHEDULE_COSINE, SCHEDULE_
 
 /* Rate and update; defaults in brackets. Formulas in trainer/schedule.h. */
 struct optimiser_settings {
-    double rate;          /* --lr, > 0 [0.05] */
-    double momentum;      /* 0 to < 1 [0.9] */
-    double weight_decay;  /* >= 0 [5e-4] */
-    double beta1, beta2;  /* AdamW [0.9, 0.999] */
-    double epsilon;       /* AdamW [1e-8] */
+    double rate;            /* --lr, > 0 [0.05] */
+    double momentum;        /* 0 to < 1 [0.9] */
+    double weight_decay;    /* >= 0 [5e-4] */
+    double beta1, beta2;    /* AdamW [0.9, 0.999] */
+    double epsilon;         /* AdamW [1e-8] */
     enum schedule schedule; /* [one-cycle] */
     double warmup_epochs; /* linear from 0, >= 0 [0]; one-cycle: the rising part, [0.3 of epochs] */
     int step_epochs;      /* step schedule: epochs between drops [30] */
@@ -39,24 +39,24 @@ struct settings {
     struct network_settings network; /* model, stem, precision, optimiser, nesterov, decay_all; the
                                         rest is filled in when the job is opened */
     struct optimiser_settings optimiser;
-    uint64_t seed;          /* copied to loader.seed [0] */
-    int epochs;             /* 1 to 1,000,000 [10] */
-    int64_t max_steps;      /* stop after so many steps of the run; 0: no limit [0] */
-    int eval_batch;         /* 0: the training batch [0] */
-    int eval_every;         /* epochs between evaluations; 0: never [1] */
-    int save_every;         /* steps between extra checkpoints "step-N.safetensors"; 0: none [0] */
-    int log_every;          /* steps between step lines in the run log; 0: none [50] */
-    const char *out;        /* run folder [run] */
-    const char *weights;    /* safetensors file to start from, or to evaluate, NULL [none] */
-    const char *resume;     /* last.safetensors of a run to go on with, NULL [none] */
-    bool overwrite;         /* replace an earlier run in `out` [no] */
-    bool replan;            /* resume although the recorded plans cannot be used [no] */
-    bool verify_batches;    /* compare every batch, as the first layer reads it [no] */
+    uint64_t seed;       /* copied to loader.seed [0] */
+    int epochs;          /* 1 to 1,000,000 [10] */
+    int64_t max_steps;   /* stop after so many steps of the run; 0: no limit [0] */
+    int eval_batch;      /* 0: the training batch [0] */
+    int eval_every;      /* epochs between evaluations; 0: never [1] */
+    int save_every;      /* steps between extra checkpoints "step-N.safetensors"; 0: none [0] */
+    int log_every;       /* steps between step lines in the run log; 0: none [50] */
+    const char *out;     /* run folder [run] */
+    const char *weights; /* safetensors file to start from, or to evaluate, NULL [none] */
+    const char *resume;  /* last.safetensors of a run to go on with, NULL [none] */
+    bool overwrite;      /* replace an earlier run in `out` [no] */
+    bool replan;         /* resume although the recorded plans cannot be used [no] */
+    bool verify_batches; /* compare every batch, as the first layer reads it [no] */
     const char *dump_batches; /* safetensors file for the first batches, NULL [none] */
-    int dump_count;         /* how many [8] */
-    int top_k;              /* predict: classes a file [5] */
+    int dump_count;           /* how many [8] */
+    int top_k;                /* predict: classes a file [5] */
     bool json, quiet, verbose;
-    int device_batch_only;  /* > 0: `bench step`: keep one batch on the device, so many steps */
+    int device_batch_only; /* > 0: `bench step`: keep one batch on the device, so many steps */
 };
 
 /* Defaults of every field, those of the layers below included. */

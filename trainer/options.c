@@ -1,0 +1,596 @@
+#include "trainer/options.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_GIVEN 256
+#define VALUE_TEXT_BYTES 512
+
+/* What the last parse found, for options_was_given and for contradictions. Written by the main
+ * thread alone, before any other is started. */
+static struct {
+    const struct option *option;
+    char value[VALUE_TEXT_BYTES];
+} given[MAX_GIVEN];
+static size_t given_count;
+
+/* --- Looking up ----------------------------------------------------------------------------- */
+
+static const struct option *find(const struct option_binding *bindings, size_t binding_count,
+                                 const char *name, size_t length, void **base)
+{
+    for (size_t b = 0; b < binding_count; b++) {
+        const struct option_table *table = bindings[b].table;
+        for (size_t i = 0; i < table->count; i++) {
+            const struct option *option = &table->options[i];
+            if (strlen(option->name) == length && memcmp(option->name, name, length) == 0) {
+                *base = bindings[b].base;
+                return option;
+            }
+        }
+    }
+    return NULL;
+}
+
+static const struct option *find_short(const struct option_binding *bindings, size_t binding_count,
+                                       const char *letter, void **base)
+{
+    for (size_t b = 0; b < binding_count; b++) {
+        const struct option_table *table = bindings[b].table;
+        for (size_t i = 0; i < table->count; i++) {
+            const struct option *option = &table->options[i];
+            if (option->short_name && strcmp(option->short_name, letter) == 0) {
+                *base = bindings[b].base;
+                return option;
+            }
+        }
+    }
+    return NULL;
+}
+
+/* Insertions, deletions, replacements and swaps of neighbours (optimal string alignment). */
+static int edit_distance(const char *a, const char *b)
+{
+    enum { LONGEST = 48 };
+    int rows[3][LONGEST + 1];
+    int la = (int)strlen(a), lb = (int)strlen(b);
+    if (la > LONGEST || lb > LONGEST) {
+        return LONGEST;
+    }
+    for (int j = 0; j <= lb; j++) {
+        rows[0][j] = j;
+    }
+    for (int i = 1; i <= la; i++) {
+        int *row = rows[i % 3], *above = rows[(i + 2) % 3], *above2 = rows[(i + 1) % 3];
+        row[0] = i;
+        for (int j = 1; j <= lb; j++) {
+            int best = above[j - 1] + (a[i - 1] != b[j - 1]);
+            if (above[j] + 1 < best) {
+                best = above[j] + 1;
+            }
+            if (row[j - 1] + 1 < best) {
+                best = row[j - 1] + 1;
+            }
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+                above2[j - 2] + 1 < best) {
+                best = above2[j - 2] + 1;
+            }
+            row[j] = best;
+        }
+    }
+    return rows[la % 3][lb];
+}
+
+const char *options_nearest(const char *text, const char *const *names)
+{
+    const char *nearest = NULL;
+    int best = 1 + (int)strlen(text) / 3;
+    for (size_t i = 0; names[i]; i++) {
+        int distance = edit_distance(text, names[i]);
+        /* "workers" for "num-workers": half a name is as good as one wrong letter. */
+        if (distance > 1 && strlen(text) >= 4 && strstr(names[i], text)) {
+            distance = 1;
+        }
+        if (distance <= best && (!nearest || distance < best)) {
+            best = distance;
+            nearest = names[i];
+        }
+    }
+    return nearest;
+}
+
+static bool has_negation(const struct option *option)
+{
+    return option->kind == OPTION_SWITCH || (option->kind == OPTION_CHOICE && option->bare != 0);
+}
+
+static enum status fail_unknown(const struct command *command,
+                                const struct option_binding *bindings, size_t binding_count,
+                                const char *word)
+{
+    const char *names[MAX_GIVEN * 2 + 1];
+    char negations[MAX_GIVEN][48];
+    size_t count = 0, negated = 0;
+    for (size_t b = 0; b < binding_count; b++) {
+        for (size_t i = 0; i < bindings[b].table->count && negated < MAX_GIVEN; i++) {
+            const struct option *option = &bindings[b].table->options[i];
+            names[count++] = option->name;
+            if (has_negation(option)) {
+                snprintf(negations[negated], sizeof negations[0], "no-%s", option->name);
+                names[count++] = negations[negated++];
+            }
+        }
+    }
+    names[count] = NULL;
+    char name[64];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 2, "="), word + 2);
+    const char *nearest = options_nearest(name, names);
+    if (nearest) {
+        return FAIL(STATUS_USAGE,
+                    "unknown option --%s; did you mean --%s? (`pinline help %s` lists all)", name,
+                    nearest, command->name);
+    }
+    return FAIL(STATUS_USAGE, "unknown option --%s (`pinline help %s` lists all)", name,
+                command->name);
+}
+
+/* --- Values --------------------------------------------------------------------------------- */
+
+/* "a, b or c" */
+static void list_choices(const char *const *choices, char *text, size_t bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (size_t i = 0; choices[i] && used < bytes; i++) {
+        const char *separator = i == 0 ? "" : choices[i + 1] ? ", " : " or ";
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s", separator, choices[i]);
+    }
+}
+
+static bool parse_whole(const char *text, int64_t *value)
+{
+    if (!isdigit((unsigned char)text[0]) && !(text[0] == '-' && isdigit((unsigned char)text[1]))) {
+        return false;
+    }
+    char *end;
+    errno = 0;
+    long long parsed = strtoll(text, &end, 10);
+    *value = parsed;
+    return errno == 0 && *end == '\0';
+}
+
+static bool parse_unsigned(const char *text, uint64_t *value, const char **end)
+{
+    if (!isdigit((unsigned char)text[0])) {
+        return false;
+    }
+    char *stop;
+    errno = 0;
+    *value = strtoull(text, &stop, 10);
+    *end = stop;
+    return errno == 0;
+}
+
+static bool parse_real(const char *text, double *value)
+{
+    const char *first = text[0] == '-' || text[0] == '+' ? text + 1 : text;
+    if (!isdigit((unsigned char)first[0]) && first[0] != '.') {
+        return false; /* neither "inf", "nan" nor white space is a number here */
+    }
+    char *end;
+    errno = 0;
+    *value = strtod(text, &end);
+    return end != text && *end == '\0' && isfinite(*value) && !strpbrk(text, "xXpP");
+}
+
+static bool parse_bytes(const char *text, size_t *value)
+{
+    uint64_t number;
+    const char *unit;
+    if (!parse_unsigned(text, &number, &unit)) {
+        return false;
+    }
+    static const struct {
+        const char *name;
+        unsigned shift;
+    } units[] = {{"", 0},     {"K", 10}, {"KiB", 10}, {"k", 10}, {"M", 20},
+                 {"MiB", 20}, {"G", 30}, {"GiB", 30}, {"T", 40}, {"TiB", 40}};
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+        if (strcmp(unit, units[i].name) == 0) {
+            if (number > (SIZE_MAX >> units[i].shift)) {
+                return false;
+            }
+            *value = (size_t)number << units[i].shift;
+            return true;
+        }
+    }
+    return false;
+}
+
+static enum status fail_range(const struct option *option, const char *kind, const char *text)
+{
+    if (option->low == 0 && option->high == 0) {
+        return FAIL(STATUS_USAGE, "--%s takes %s, not \"%s\"", option->name, kind, text);
+    }
+    if (option->high >= 1e15) {
+        return FAIL(STATUS_USAGE, "--%s takes %s of at least %.10g, not \"%s\"", option->name, kind,
+                    option->low, text);
+    }
+    return FAIL(STATUS_USAGE, "--%s takes %s from %.10g to %.10g, not \"%s\"", option->name, kind,
+                option->low, option->high, text);
+}
+
+static bool in_range(const struct option *option, double value)
+{
+    return (option->low == 0 && option->high == 0) ||
+           (value >= option->low && value <= option->high);
+}
+
+static enum status set_float3(const struct option *option, float *field, const char *text)
+{
+    char copy[96];
+    int count = 0;
+    double values[3];
+    snprintf(copy, sizeof copy, "%s", text);
+    bool good = strlen(text) < sizeof copy;
+    for (char *at = copy; good && at;) {
+        char *comma = strchr(at, ',');
+        if (comma) {
+            *comma = '\0';
+        }
+        good = count < 3 && parse_real(at, &values[count]) && in_range(option, values[count]);
+        count++;
+        at = comma ? comma + 1 : NULL;
+    }
+    if (!good || (count != 1 && count != 3)) {
+        return fail_range(option, "one number, or three with commas,", text);
+    }
+    for (int c = 0; c < 3; c++) {
+        field[c] = (float)values[count == 3 ? c : 0];
+    }
+    return STATUS_OK;
+}
+
+static enum status set_text(const struct option *option, void *base, const char *text)
+{
+    void *field = (char *)base + option->offset;
+    int64_t whole;
+    uint64_t bits;
+    double real;
+    const char *end;
+    switch (option->kind) {
+    case OPTION_SWITCH:
+        if (strcmp(text, "true") == 0 || strcmp(text, "1") == 0) {
+            *(bool *)field = true;
+        } else if (strcmp(text, "false") == 0 || strcmp(text, "0") == 0) {
+            *(bool *)field = false;
+        } else {
+            return FAIL(STATUS_USAGE, "--%s is a switch; it takes true or false, not \"%s\"",
+                        option->name, text);
+        }
+        return STATUS_OK;
+    case OPTION_INT:
+        if (!parse_whole(text, &whole) || whole < INT32_MIN || whole > INT32_MAX ||
+            !in_range(option, (double)whole)) {
+            return fail_range(option, "a whole number", text);
+        }
+        *(int *)field = (int)whole;
+        return STATUS_OK;
+    case OPTION_LONG:
+        if (!parse_whole(text, &whole) || !in_range(option, (double)whole)) {
+            return fail_range(option, "a whole number", text);
+        }
+        *(int64_t *)field = whole;
+        return STATUS_OK;
+    case OPTION_SEED:
+    case OPTION_COUNT:
+        if (!parse_unsigned(text, &bits, &end) || *end != '\0') {
+            return FAIL(STATUS_USAGE, "--%s takes a whole number of at least 0, not \"%s\"",
+                        option->name, text);
+        }
+        if (option->kind == OPTION_SEED) {
+            *(uint64_t *)field = bits;
+        } else {
+            *(size_t *)field = (size_t)bits;
+        }
+        return STATUS_OK;
+    case OPTION_BYTES:
+        if (!parse_bytes(text, (size_t *)field)) {
+            return FAIL(STATUS_USAGE,
+                        "--%s takes a number of bytes such as 500000, 64KiB, 512M or 2GiB, not "
+                        "\"%s\"",
+                        option->name, text);
+        }
+        return STATUS_OK;
+    case OPTION_DOUBLE:
+        if (!parse_real(text, &real) || !in_range(option, real)) {
+            return fail_range(option, "a number", text);
+        }
+        *(double *)field = real;
+        return STATUS_OK;
+    case OPTION_TEXT:
+        *(const char **)field = text;
+        return STATUS_OK;
+    case OPTION_CHOICE:
+        for (int i = 0; option->choices[i]; i++) {
+            if (strcmp(option->choices[i], text) == 0) {
+                *(int *)field = i;
+                return STATUS_OK;
+            }
+        }
+        {
+            char accepted[256];
+            list_choices(option->choices, accepted, sizeof accepted);
+            return FAIL(STATUS_USAGE, "--%s takes %s, not \"%s\"", option->name, accepted, text);
+        }
+    case OPTION_FLOAT3:
+        return set_float3(option, field, text);
+    case OPTION_CUSTOM:
+        return option->parse(field, text);
+    }
+    return FAIL(STATUS_INTERNAL, "option --%s has no kind", option->name);
+}
+
+static bool is_choice(const struct option *option, const char *text)
+{
+    for (size_t i = 0; option->choices[i]; i++) {
+        if (strcmp(option->choices[i], text) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* --- Parsing -------------------------------------------------------------------------------- */
+
+static enum status remember(const struct option *option, const char *value)
+{
+    for (size_t i = 0; i < given_count; i++) {
+        if (given[i].option == option) {
+            if (strcmp(given[i].value, value) != 0) {
+                return FAIL(STATUS_USAGE, "--%s is given twice, as \"%s\" and as \"%s\"",
+                            option->name, given[i].value, value);
+            }
+            return STATUS_OK;
+        }
+    }
+    if (given_count == MAX_GIVEN) {
+        return FAIL(STATUS_USAGE, "more than %d options", MAX_GIVEN);
+    }
+    given[given_count].option = option;
+    snprintf(given[given_count].value, VALUE_TEXT_BYTES, "%s", value);
+    given_count++;
+    return STATUS_OK;
+}
+
+bool options_was_given(const char *name)
+{
+    for (size_t i = 0; i < given_count; i++) {
+        if (strcmp(given[i].option->name, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* One word that begins with a dash, and the word after it where that is its value. */
+static enum status parse_option(const struct command *command,
+                                const struct option_binding *bindings, size_t binding_count,
+                                char **argv, int argc, int *at)
+{
+    char *word = argv[*at];
+    void *base = NULL;
+    const struct option *option;
+    const char *value = NULL;
+    if (word[1] != '-') {
+        option = find_short(bindings, binding_count, word + 1, &base);
+        if (!option) {
+            return FAIL(STATUS_USAGE,
+                        "unknown option %s (`pinline help %s` lists all; put -- in "
+                        "front of names that begin with a dash)",
+                        word, command->name);
+        }
+    } else {
+        size_t length = strcspn(word + 2, "=");
+        option = find(bindings, binding_count, word + 2, length, &base);
+        if (word[2 + length] == '=') {
+            value = word + 3 + length;
+        }
+        if (!option && strncmp(word + 2, "no-", 3) == 0) {
+            option = find(bindings, binding_count, word + 5, length - 3, &base);
+            if (option && has_negation(option)) {
+                if (value) {
+                    return FAIL(STATUS_USAGE, "--no-%s takes no value", option->name);
+                }
+                value = option->kind == OPTION_SWITCH ? "false" : option->choices[0];
+                TRY(remember(option, value));
+                return set_text(option, base, value);
+            }
+            option = NULL;
+        }
+        if (!option) {
+            return fail_unknown(command, bindings, binding_count, word);
+        }
+    }
+    if (!value && option->kind == OPTION_SWITCH) {
+        value = "true";
+    } else if (!value && option->kind == OPTION_CHOICE && option->bare != 0) {
+        bool next_is_value = *at + 1 < argc && is_choice(option, argv[*at + 1]);
+        value = next_is_value ? argv[++*at] : option->choices[option->bare];
+    } else if (!value) {
+        if (*at + 1 >= argc) {
+            return FAIL(STATUS_USAGE, "--%s needs a value: %s", option->name, option->help);
+        }
+        value = argv[++*at];
+    }
+    TRY(remember(option, value));
+    return set_text(option, base, value);
+}
+
+enum status options_parse(const struct command *command, const struct option_binding *bindings,
+                          size_t binding_count, char **argv, int argc, size_t *operand_count)
+{
+    given_count = 0;
+    size_t operands = 0;
+    bool options_ended = false;
+    for (int i = 0; i < argc; i++) {
+        char *word = argv[i];
+        if (options_ended || word[0] != '-' || word[1] == '\0') {
+            argv[operands++] = word;
+        } else if (strcmp(word, "--") == 0) {
+            options_ended = true;
+        } else {
+            TRY(parse_option(command, bindings, binding_count, argv, argc, &i));
+        }
+    }
+    *operand_count = operands;
+    if (operands < (size_t)command->operands_min) {
+        return FAIL(STATUS_USAGE, "`pinline %s` needs %s (see `pinline help %s`)", command->name,
+                    command->operands, command->name);
+    }
+    if (command->operands_max >= 0 && operands > (size_t)command->operands_max) {
+        return FAIL(STATUS_USAGE, "`pinline %s` does not know what to do with \"%s\"%s",
+                    command->name, argv[command->operands_max],
+                    command->operands_max == 0 ? "; folders and files are given by options" : "");
+    }
+    return STATUS_OK;
+}
+
+enum status options_set(const struct option_binding *bindings, size_t binding_count,
+                        const char *name, const char *value)
+{
+    void *base = NULL;
+    const struct option *option = find(bindings, binding_count, name, strlen(name), &base);
+    if (!option) {
+        return FAIL(STATUS_USAGE, "there is no option --%s here", name);
+    }
+    return set_text(option, base, value);
+}
+
+/* --- Writing and reading values -------------------------------------------------------------- */
+
+static void write_value(const struct option *option, const void *base, struct json_writer *writer)
+{
+    const void *field = (const char *)base + option->offset;
+    switch (option->kind) {
+    case OPTION_SWITCH:
+        json_bool(writer, *(const bool *)field);
+        break;
+    case OPTION_INT:
+        json_int(writer, *(const int *)field);
+        break;
+    case OPTION_LONG:
+        json_int(writer, *(const int64_t *)field);
+        break;
+    case OPTION_SEED:
+        json_uint(writer, *(const uint64_t *)field);
+        break;
+    case OPTION_COUNT:
+    case OPTION_BYTES:
+        json_uint(writer, *(const size_t *)field);
+        break;
+    case OPTION_DOUBLE:
+        json_double(writer, *(const double *)field);
+        break;
+    case OPTION_TEXT:
+        json_string(writer, *(const char *const *)field);
+        break;
+    case OPTION_CHOICE:
+        json_string(writer, option->choices[*(const int *)field]);
+        break;
+    case OPTION_FLOAT3:
+        json_begin_array(writer);
+        for (int c = 0; c < 3; c++) {
+            /* Nine digits are enough for any float and show 0.1 as such. */
+            char digits[32];
+            snprintf(digits, sizeof digits, "%.7g", (double)((const float *)field)[c]);
+            json_double(writer, strtod(digits, NULL));
+        }
+        json_end_array(writer);
+        break;
+    case OPTION_CUSTOM:
+        option->write(field, writer);
+        break;
+    }
+}
+
+void options_write(const struct option_binding *bindings, size_t binding_count, bool compared_only,
+                   struct json_writer *writer)
+{
+    json_begin_object(writer);
+    for (size_t b = 0; b < binding_count; b++) {
+        for (size_t i = 0; i < bindings[b].table->count; i++) {
+            const struct option *option = &bindings[b].table->options[i];
+            if (!(compared_only && option->not_compared)) {
+                json_key(writer, option->name);
+                write_value(option, bindings[b].base, writer);
+            }
+        }
+    }
+    json_end_object(writer);
+}
+
+static enum status read_value(const struct option *option, void *base,
+                              const struct json_value *value)
+{
+    char text[VALUE_TEXT_BYTES];
+    if (value->kind == JSON_NULL && option->kind == OPTION_TEXT) {
+        *(const char **)((char *)base + option->offset) = NULL;
+        return STATUS_OK;
+    }
+    if (value->kind == JSON_STRING) {
+        /* TEXT fields keep the pointer, and the document may go before the settings do. */
+        const char *copy = option->kind == OPTION_TEXT ? strdup(value->string) : value->string;
+        if (!copy) {
+            return FAIL(STATUS_NO_MEMORY, "no memory for the value of \"%s\"", option->name);
+        }
+        return set_text(option, base, copy);
+    }
+    if (value->kind == JSON_BOOL) {
+        return set_text(option, base, value->boolean ? "true" : "false");
+    }
+    if (value->kind == JSON_NUMBER) {
+        if (value->is_integer) {
+            snprintf(text, sizeof text, "%lld", (long long)value->integer);
+        } else if (value->number >= 0 && value->number < 1.9e19 &&
+                   floor(value->number) == value->number) {
+            snprintf(text, sizeof text, "%llu", (unsigned long long)value->number);
+        } else {
+            snprintf(text, sizeof text, "%.17g", value->number);
+        }
+        return set_text(option, base, text);
+    }
+    if (value->kind == JSON_ARRAY && value->count == 3) {
+        snprintf(text, sizeof text, "%.9g,%.9g,%.9g", value->items[0].number,
+                 value->items[1].number, value->items[2].number);
+        return set_text(option, base, text);
+    }
+    return FAIL(STATUS_INVALID, "the value of \"%s\" has the wrong type", option->name);
+}
+
+enum status options_read(const struct option_binding *bindings, size_t binding_count,
+                         const struct json_value *object)
+{
+    if (!object || object->kind != JSON_OBJECT) {
+        return FAIL(STATUS_INVALID, "settings are missing or no object");
+    }
+    for (size_t i = 0; i < object->count; i++) {
+        void *base = NULL;
+        const char *name = object->names[i];
+        const struct option *option = find(bindings, binding_count, name, strlen(name), &base);
+        if (!option) {
+            return FAIL(STATUS_INVALID, "unknown setting \"%s\": written by another version?",
+                        name);
+        }
+        if (read_value(option, base, &object->items[i]) != STATUS_OK) {
+            status_prefix("recorded setting");
+            return STATUS_INVALID;
+        }
+    }
+    return STATUS_OK;
+}
