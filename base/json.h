@@ -17,11 +17,14 @@
 #define JSON_MAX_DEPTH 32
 
 /* Plain data, caller's memory. Commas, quoting and indentation are the writer's work; the order of
- * calls must be that of a valid document (asserted). */
+ * calls must be that of a valid document (asserted). No newline follows the last bracket, and after
+ * it another document may begin: the caller writes what stands between. Errors of the stream are
+ * left to the stream (ferror, or file_writer_commit). */
 struct json_writer {
     FILE *stream;
     int depth;
     bool pretty; /* two spaces a level, otherwise one line */
+    bool is_object[JSON_MAX_DEPTH];
     bool needs_comma[JSON_MAX_DEPTH];
     bool after_key;
 };
@@ -58,18 +61,19 @@ struct json_value {
     enum json_kind kind;
     bool boolean;
     double number;
-    int64_t integer; /* the number, when it is an integer that fits */
-    bool is_integer;
-    const char *string;             /* UTF-8, zero-terminated; escapes resolved */
-    size_t count;                   /* elements or members */
+    int64_t integer;    /* the number, when is_integer */
+    bool is_integer;    /* written without '.' and 'e' and within int64_t, or integral below 2^53 */
+    const char *string; /* UTF-8, zero-terminated; escapes resolved */
+    size_t count;       /* elements or members */
     const struct json_value *items; /* array elements, or the members' values */
     const char *const *names;       /* the members' names, in file order */
 };
 
 typedef struct json_document json_document;
 
-/* Parses `bytes` bytes of text. Depth over JSON_MAX_DEPTH, trailing text, duplicate names and text
- * that is not UTF-8 are refused. STATUS_INVALID with line and column, STATUS_NO_MEMORY. */
+/* Parses `bytes` bytes of text. Depth over JSON_MAX_DEPTH, trailing text, duplicate names, text that
+ * is not UTF-8, "\u0000" and numbers beyond a double are refused. *out is NULL on failure.
+ * STATUS_INVALID with line and column, STATUS_NO_MEMORY. */
 enum status json_parse(const char *text, size_t bytes, json_document **out) MUST_USE;
 void json_document_destroy(json_document **document);
 const struct json_value *json_root(const json_document *document);
