@@ -1,0 +1,587 @@
+#include "trainer/job_options.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "trainer/settings.h"
+
+#define FIELD(member) offsetof(struct settings, member)
+#define TABLE(title_text, array)                                                                   \
+    {                                                                                              \
+        .title = (title_text), .options = (array), .count = sizeof(array) / sizeof((array)[0])     \
+    }
+
+_Static_assert(sizeof(size_t) == sizeof(uint64_t), "BYTES options also fill uint64_t fields");
+_Static_assert(sizeof(enum transfer) == sizeof(int), "CHOICE options fill enums as int");
+
+/* --- Names of choices, in the order of their enums ------------------------------------------ */
+
+static const char *const pin_memory_names[] = {"off", "on", "auto", NULL};
+static const char *const pin_how_names[] = {"register", "alloc", NULL};
+static const char *const copy_stream_names[] = {"dedicated", "compute", NULL};
+static const char *const transfer_names[] = {"u8", "f32", NULL};
+static const char *const staging_names[] = {"slot", "thread", NULL};
+static const char *const cache_names[] = {"none", "encoded", "decoded", NULL};
+static const char *const bad_image_names[] = {"stop", "skip", NULL};
+static const char *const io_names[] = {"threads", "mmap", NULL};
+static const char *const augment_names[] = {"none", "centre", "crop", "rrc", NULL};
+static const char *const precision_names[] = {"f32", "tf32", "bf16", NULL};
+static const char *const stem_names[] = {"auto", "small", "large", NULL};
+static const char *const optimiser_names[] = {"sgd", "adamw", NULL};
+static const char *const schedule_names[] = {"constant", "step", "cosine", "one-cycle", NULL};
+
+/* --- Values of other forms ------------------------------------------------------------------ */
+
+static enum status parse_device(void *field, const char *text)
+{
+    struct device_settings *device = field;
+    if (strcmp(text, "auto") == 0) {
+        device->kind = DEVICE_AUTO;
+        device->index = 0;
+        return STATUS_OK;
+    }
+    if (strcmp(text, "host") == 0 || strcmp(text, "cpu") == 0) {
+        device->kind = DEVICE_HOST;
+        device->index = 0;
+        return STATUS_OK;
+    }
+    size_t digits = strncmp(text, "cuda:", 5) == 0 ? strspn(text + 5, "0123456789") : 0;
+    if (strcmp(text, "cuda") == 0 || (digits > 0 && digits < 5 && text[5 + digits] == '\0')) {
+        device->kind = DEVICE_CUDA;
+        device->index = digits ? atoi(text + 5) : 0;
+        return STATUS_OK;
+    }
+    return FAIL(STATUS_USAGE, "--device takes auto, host, cuda or cuda:N, not \"%s\"", text);
+}
+
+static void write_device(const void *field, struct json_writer *writer)
+{
+    const struct device_settings *device = field;
+    char text[32];
+    if (device->kind == DEVICE_CUDA) {
+        snprintf(text, sizeof text, "cuda:%d", device->index);
+    }
+    json_string(writer, device->kind == DEVICE_CUDA   ? text
+                        : device->kind == DEVICE_HOST ? "host"
+                                                      : "auto");
+}
+
+static enum status parse_decoders(void *field, const char *text)
+{
+    TRY(image_settings_parse_libraries(field, text));
+    return STATUS_OK;
+}
+
+static void write_decoders(const void *field, struct json_writer *writer)
+{
+    char text[32];
+    json_string(writer, image_settings_libraries_text(field, text, sizeof text));
+}
+
+static enum status parse_model(void *field, const char *text)
+{
+    char known[256] = "";
+    for (size_t i = 0; network_model_names[i]; i++) {
+        if (strcmp(network_model_names[i], text) == 0) {
+            *(const char **)field = network_model_names[i];
+            return STATUS_OK;
+        }
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", network_model_names[i]);
+    }
+    const char *nearest = options_nearest(text, network_model_names);
+    return FAIL(STATUS_USAGE, "there is no model \"%s\"; known are %s%s%s%s", text, known,
+                nearest ? " (did you mean " : "", nearest ? nearest : "", nearest ? "?)" : "");
+}
+
+static void write_model(const void *field, struct json_writer *writer)
+{
+    json_string(writer, *(const char *const *)field);
+}
+
+/* --- Tables --------------------------------------------------------------------------------- */
+
+static const struct option data_options[] = {
+    {.name = "data",
+     .kind = OPTION_TEXT,
+     .offset = FIELD(dataset.data),
+     .metavar = "DIR",
+     .help = "images in class folders (with train/ and val/ or test/ inside, or split by "
+             "--val-fraction), a packed set, or CIFAR or IDX files"},
+    {.name = "val-data",
+     .kind = OPTION_TEXT,
+     .offset = FIELD(dataset.val_data),
+     .metavar = "DIR",
+     .help = "images for validation, in the same classes"},
+    {.name = "val-fraction",
+     .kind = OPTION_DOUBLE,
+     .offset = FIELD(dataset.val_fraction),
+     .high = 0.9,
+     .metavar = "X",
+     .help = "share of the images held out where nothing else is given for validation"},
+    {.name = "limit-samples",
+     .kind = OPTION_COUNT,
+     .offset = FIELD(dataset.limit_samples),
+     .metavar = "N",
+     .help = "train on at most so many images, spread evenly over the set; 0 means all"},
+};
+const struct option_table options_data = TABLE("Data", data_options);
+
+static const struct option loading_options[] = {
+    {.name = "batch-size",
+     .short_name = "b",
+     .kind = OPTION_INT,
+     .offset = FIELD(loader.batch_size),
+     .low = 1,
+     .high = 65536,
+     .metavar = "N",
+     .help = "images a step"},
+    {.name = "num-workers",
+     .short_name = "j",
+     .kind = OPTION_INT,
+     .offset = FIELD(loader.num_workers),
+     .high = 1024,
+     .low = 0,
+     .metavar = "N",
+     .help = "decoding threads; 0 decodes in the training thread; the default is the CPUs allowed "
+             "less one"},
+    {.name = "prefetch",
+     .kind = OPTION_INT,
+     .offset = FIELD(loader.prefetch),
+     .high = 256,
+     .metavar = "N",
+     .help = "batches in the whole ring of slots; 0 chooses"},
+    {.name = "pin-memory",
+     .kind = OPTION_CHOICE,
+     .offset = FIELD(loader.pin_memory),
+     .choices = pin_memory_names,
+     .bare = PIN_ON,
+     .help = "stage batches in page-locked memory; auto falls back to pageable memory and says so"},
+    {.name = "pin-how",
+     .kind = OPTION_CHOICE,
+     .offset = FIELD(loader.pin_how),
+     .choices = pin_how_names,
+     .help = "page-lock by cudaHostRegister or take cudaHostAlloc's memory"},
+    {.name = "non-blocking",
+     .kind = OPTION_SWITCH,
+     .offset = FIELD(loader.non_blocking),
+     .help = "go on after issuing a copy instead of waiting for it"},
+    {.name = "copy-stream",
+     .kind = OPTION_CHOICE,
+     .offset = FIELD(loader.copy_stream),
+     .choices = copy_stream_names,
+     .help = "issue copies on a stream of their own, or on the stream of the kernels as PyTorch's "
+             ".to() does"},
+    {.name = "persistent-workers",
+     .kind = OPTION_SWITCH,
+     .offset = FIELD(loader.persistent_workers),
+     .help = "keep the decoding threads from epoch to epoch"},
+    {.name = "prefetch-epochs",
+     .kind = OPTION_SWITCH,
+     .offset = FIELD(loader.prefetch_epochs),
+     .help = "begin the next epoch's batches while this one ends"},
+    {.name = "transfer",
+     .kind = OPTION_CHOICE,
+     .offset = FIELD(loader.transfer),
+     .choices = transfer_names,
+     .help = "what crosses the bus: bytes, normalised on the device, or normalised floats"},
+    {.name = "staging",
+     .kind = OPTION_CHOICE,
+     .offset = FIELD(loader.staging),
+     .choices = staging_names,
+     .help = "workers decode into the slot, or a copying thread fills it as PyTorch's pin thread "
+             "does"},
+    {.name = "shuffle",
+     .kind = OPTION_SWITCH,
+     .offset = FIELD(loader.shuffle),
+     .help = "a new order every epoch"},
+    {.name = "drop-last",
+     .kind = OPTION_SWITCH,
+     .offset = FIELD(loader.drop_last),
+     .help = "leave out the last batch when it is not full"},
+    {.name = "seed",
+     .kind = OPTION_SEED,
+     .offset = FIELD(seed),
+     .metavar = "N",
+     .help = "of weights, order and augmentation"},
+    {.name = "cache",
+     .kind = OPTION_CHOICE,
+     .offset = FIELD(loader.cache),
+     .choices = cache_names,
+     .help = "keep files or pixels in memory after the first epoch"},
+    {.name = "cache-bytes",
+     .kind = OPTION_BYTES,
+     .offset = FIELD(loader.cache_bytes),
+     .metavar = "BYTES",
+     .help = "limit of the cache; 0 means half of the memory that is free"},
+    {.name = "io",
+     .kind = OPTION_CHOICE,
+     .offset = FIELD(loader.io),
+     .choices = io_names,
+     .help = "how files are read"},
+    {.name = "on-bad-image",
+     .kind = OPTION_CHOICE,
+     .offset = FIELD(loader.on_bad_image),
+     .choices = bad_image_names,
+     .help = "stop at an image that cannot be read, or count it and go on without it"},
+    {.name = "allow-large-pinned",
+     .kind = OPTION_SWITCH,
+     .offset = FIELD(loader.allow_large_pinned),
+     .help = "page-lock more than a tenth of the machine's memory"},
+};
+const struct option_table options_loading = TABLE("Loading", loading_options);
+
+static const struct option image_options[] = {
+    {.name = "size",
+     .kind = OPTION_INT,
+     .offset = FIELD(loader.size),
+     .low = 4,
+     .high = 4096,
+     .metavar = "N",
+     .help = "edge of the square images that the network sees, in pixels"},
+    {.name = "augment",
+     .kind = OPTION_CHOICE,
+     .offset = FIELD(loader.augment.kind),
+     .choices = augment_names,
+     .help = "the whole image squashed; the middle; a crop of the padded image; or a random "
+             "resized crop"},
+    {.name = "padding",
+     .kind = OPTION_INT,
+     .offset = FIELD(loader.augment.padding),
+     .high = 4095,
+     .metavar = "N",
+     .help = "pixels of padding a side for --augment crop"},
+    {.name = "flip",
+     .kind = OPTION_SWITCH,
+     .offset = FIELD(flip),
+     .help = "mirror every other image, at random"},
+    {.name = "mean",
+     .kind = OPTION_FLOAT3,
+     .offset = FIELD(loader.mean),
+     .low = -1,
+     .high = 2,
+     .metavar = "R,G,B",
+     .help = "subtracted from pixels in 0 .. 1; one number or three"},
+    {.name = "std",
+     .kind = OPTION_FLOAT3,
+     .offset = FIELD(loader.deviation),
+     .low = 1e-6,
+     .high = 1000,
+     .metavar = "R,G,B",
+     .help = "then divided by; one number or three"},
+    {.name = "label-smoothing",
+     .kind = OPTION_DOUBLE,
+     .offset = FIELD(loader.label_smoothing),
+     .high = 0.99,
+     .metavar = "X",
+     .help = "share of each target that is spread over all classes"},
+    {.name = "decoders",
+     .kind = OPTION_CUSTOM,
+     .offset = FIELD(loader.image),
+     .metavar = "LIST",
+     .help = "decoding libraries in the order of preference, of turbo, libpng and stb; what is "
+             "left out is never called",
+     .parse = parse_decoders,
+     .write = write_decoders},
+    {.name = "exact-decode",
+     .kind = OPTION_SWITCH,
+     .offset = FIELD(loader.image.exact_decode),
+     .help = "decode JPEG at full scale even where the target is much smaller"},
+    {.name = "exif-orientation",
+     .kind = OPTION_SWITCH,
+     .offset = FIELD(loader.image.exif_orientation),
+     .help = "turn images as their EXIF tag says"},
+    {.name = "max-pixels",
+     .kind = OPTION_BYTES,
+     .offset = FIELD(loader.image.max_pixels),
+     .metavar = "N",
+     .help = "refuse images of more pixels, from the header"},
+    {.name = "max-file-bytes",
+     .kind = OPTION_BYTES,
+     .offset = FIELD(loader.image.max_file_bytes),
+     .metavar = "BYTES",
+     .help = "refuse larger files"},
+};
+const struct option_table options_images = TABLE("Images", image_options);
+
+static const struct option device_options[] = {
+    {.name = "device",
+     .kind = OPTION_CUSTOM,
+     .offset = FIELD(device),
+     .metavar = "DEVICE",
+     .help = "auto, host, cuda or cuda:N",
+     .parse = parse_device,
+     .write = write_device},
+    {.name = "precision",
+     .kind = OPTION_CHOICE,
+     .offset = FIELD(device.precision),
+     .choices = precision_names,
+     .help = "arithmetic; weights are kept in float32 in all of them"},
+    {.name = "deterministic",
+     .kind = OPTION_SWITCH,
+     .offset = FIELD(device.deterministic),
+     .help = "use only plans that give the same bits every time"},
+    {.name = "capture",
+     .kind = OPTION_SWITCH,
+     .offset = FIELD(device.capture),
+     .help = "launch a step as one captured graph"},
+    {.name = "spin",
+     .kind = OPTION_SWITCH,
+     .offset = FIELD(device.spin),
+     .help = "wait for the GPU by spinning, which costs a core, instead of sleeping"},
+    {.name = "workspace",
+     .kind = OPTION_BYTES,
+     .offset = FIELD(device.workspace_limit),
+     .metavar = "BYTES",
+     .help = "most scratch memory that a cuDNN plan may ask for"},
+    {.name = "plan-candidates",
+     .kind = OPTION_INT,
+     .offset = FIELD(device.plan_candidates),
+     .low = 1,
+     .high = 64,
+     .metavar = "N",
+     .help = "cuDNN plans timed for each operation before training"},
+    {.name = "plan-cache",
+     .kind = OPTION_TEXT,
+     .offset = FIELD(device.plan_cache),
+     .metavar = "FILE",
+     .help = "remembers the best plans from run to run",
+     .not_compared = true},
+    {.name = "cuda-libs",
+     .kind = OPTION_TEXT,
+     .offset = FIELD(device.cuda_libs),
+     .metavar = "DIR",
+     .help = "folder of CUDA's and cuDNN's libraries, searched first"},
+    {.name = "host-threads",
+     .kind = OPTION_INT,
+     .offset = FIELD(device.host_threads),
+     .high = 1024,
+     .metavar = "N",
+     .help = "threads of the host device's arithmetic; 0 means the CPUs allowed"},
+};
+const struct option_table options_device = TABLE("Device", device_options);
+
+static const struct option model_options[] = {
+    {.name = "model",
+     .kind = OPTION_CUSTOM,
+     .offset = FIELD(network.model),
+     .metavar = "NAME",
+     .help = "smallcnn, resnet9, resnet18 or probe",
+     .parse = parse_model,
+     .write = write_model},
+    {.name = "stem",
+     .kind = OPTION_CHOICE,
+     .offset = FIELD(network.stem),
+     .choices = stem_names,
+     .help = "first layers of resnet18: 3x3, or 7x7 with pooling (auto: from 64 pixels on)"},
+    {.name = "weights",
+     .kind = OPTION_TEXT,
+     .offset = FIELD(weights),
+     .metavar = "FILE",
+     .help = "safetensors file with the weights to use or to start from"},
+};
+const struct option_table options_model = TABLE("Model", model_options);
+
+static const struct option optimiser_options[] = {
+    {.name = "optimizer",
+     .kind = OPTION_CHOICE,
+     .offset = FIELD(network.optimiser),
+     .choices = optimiser_names,
+     .help = "how weights are updated"},
+    {.name = "lr",
+     .kind = OPTION_DOUBLE,
+     .offset = FIELD(optimiser.rate),
+     .high = 1e6,
+     .metavar = "X",
+     .help = "learning rate, the highest of the schedule; 0 means 0.05 for sgd, 0.001 for adamw"},
+    {.name = "momentum",
+     .kind = OPTION_DOUBLE,
+     .offset = FIELD(optimiser.momentum),
+     .high = 0.999999,
+     .metavar = "X",
+     .help = "of sgd"},
+    {.name = "nesterov",
+     .kind = OPTION_SWITCH,
+     .offset = FIELD(network.nesterov),
+     .help = "Nesterov's momentum"},
+    {.name = "weight-decay",
+     .kind = OPTION_DOUBLE,
+     .offset = FIELD(optimiser.weight_decay),
+     .high = 1e6,
+     .metavar = "X",
+     .help = "added to the gradient by sgd, decoupled in adamw"},
+    {.name = "decay-all",
+     .kind = OPTION_SWITCH,
+     .offset = FIELD(network.decay_all),
+     .help = "decay biases and batch norm too, as PyTorch does unless told otherwise"},
+    {.name = "beta1",
+     .kind = OPTION_DOUBLE,
+     .offset = FIELD(optimiser.beta1),
+     .high = 0.999999,
+     .metavar = "X",
+     .help = "of adamw, first moment"},
+    {.name = "beta2",
+     .kind = OPTION_DOUBLE,
+     .offset = FIELD(optimiser.beta2),
+     .high = 0.9999999,
+     .metavar = "X",
+     .help = "of adamw, second moment"},
+    {.name = "epsilon",
+     .kind = OPTION_DOUBLE,
+     .offset = FIELD(optimiser.epsilon),
+     .low = 1e-16,
+     .high = 1,
+     .metavar = "X",
+     .help = "of adamw"},
+    {.name = "schedule",
+     .kind = OPTION_CHOICE,
+     .offset = FIELD(optimiser.schedule),
+     .choices = schedule_names,
+     .help = "of the learning rate"},
+    {.name = "warmup-epochs",
+     .kind = OPTION_DOUBLE,
+     .offset = FIELD(optimiser.warmup_epochs),
+     .high = 1e6,
+     .metavar = "X",
+     .help = "epochs in which the rate rises; one-cycle takes 0 as 0.3 of all"},
+    {.name = "step-epochs",
+     .kind = OPTION_INT,
+     .offset = FIELD(optimiser.step_epochs),
+     .low = 1,
+     .high = 1000000,
+     .metavar = "N",
+     .help = "epochs between the drops of the step schedule"},
+    {.name = "step-factor",
+     .kind = OPTION_DOUBLE,
+     .offset = FIELD(optimiser.step_factor),
+     .low = 1e-6,
+     .high = 1,
+     .metavar = "X",
+     .help = "factor at each drop"},
+    {.name = "final-lr",
+     .kind = OPTION_DOUBLE,
+     .offset = FIELD(optimiser.final_rate),
+     .high = 1e6,
+     .metavar = "X",
+     .help = "rate at the end of the cosine schedule"},
+};
+const struct option_table options_optimiser = TABLE("Optimiser", optimiser_options);
+
+static const struct option run_options[] = {
+    {.name = "epochs",
+     .short_name = "e",
+     .kind = OPTION_INT,
+     .offset = FIELD(epochs),
+     .low = 1,
+     .high = 1000000,
+     .metavar = "N",
+     .help = "passes over the training images"},
+    {.name = "max-steps",
+     .kind = OPTION_LONG,
+     .offset = FIELD(max_steps),
+     .low = 0,
+     .high = 1e15,
+     .metavar = "N",
+     .help = "end after so many steps; 0 means no limit"},
+    {.name = "eval-batch-size",
+     .kind = OPTION_INT,
+     .offset = FIELD(eval_batch),
+     .high = 65536,
+     .metavar = "N",
+     .help = "images a step of evaluation; 0 means that of training"},
+    {.name = "eval-every",
+     .kind = OPTION_INT,
+     .offset = FIELD(eval_every),
+     .high = 1000000,
+     .metavar = "N",
+     .help = "epochs between evaluations; 0 means never"},
+    {.name = "save-every",
+     .kind = OPTION_INT,
+     .offset = FIELD(save_every),
+     .high = 1000000000,
+     .metavar = "N",
+     .help = "steps between additional checkpoints; 0 means none",
+     .not_compared = true},
+    {.name = "log-every",
+     .kind = OPTION_INT,
+     .offset = FIELD(log_every),
+     .high = 1000000000,
+     .metavar = "N",
+     .help = "steps between step lines in the run log; 0 means none",
+     .not_compared = true},
+    {.name = "out",
+     .short_name = "o",
+     .kind = OPTION_TEXT,
+     .offset = FIELD(out),
+     .metavar = "DIR",
+     .help = "the run's folder: settings, log, metrics and checkpoints",
+     .not_compared = true},
+    {.name = "resume",
+     .kind = OPTION_TEXT,
+     .offset = FIELD(resume),
+     .metavar = "FILE",
+     .help = "go on from a run's last.safetensors",
+     .not_compared = true},
+    {.name = "overwrite",
+     .kind = OPTION_SWITCH,
+     .offset = FIELD(overwrite),
+     .help = "replace an earlier run in the same folder",
+     .not_compared = true},
+    {.name = "replan",
+     .kind = OPTION_SWITCH,
+     .offset = FIELD(replan),
+     .help = "resume although the recorded plans cannot be used here",
+     .not_compared = true},
+    {.name = "verify-batches",
+     .kind = OPTION_SWITCH,
+     .offset = FIELD(verify_batches),
+     .help = "compare every batch, as the first layer reads it, with what was decoded"},
+    {.name = "dump-batches",
+     .kind = OPTION_TEXT,
+     .offset = FIELD(dump_batches),
+     .metavar = "FILE",
+     .help = "write the first batches, as the network gets them, to a safetensors file",
+     .not_compared = true},
+    {.name = "dump-count",
+     .kind = OPTION_INT,
+     .offset = FIELD(dump_count),
+     .low = 1,
+     .high = 100000,
+     .metavar = "N",
+     .help = "how many batches --dump-batches writes",
+     .not_compared = true},
+};
+const struct option_table options_run = TABLE("Run", run_options);
+
+static const struct option predict_options[] = {
+    {.name = "top-k",
+     .short_name = "k",
+     .kind = OPTION_INT,
+     .offset = FIELD(top_k),
+     .low = 1,
+     .high = 100000,
+     .metavar = "N",
+     .help = "classes listed for each image"},
+};
+const struct option_table options_predict = TABLE("Prediction", predict_options);
+
+static const struct option output_options[] = {
+    {.name = "json",
+     .kind = OPTION_SWITCH,
+     .offset = FIELD(json),
+     .help = "print results as JSON on standard output",
+     .not_compared = true},
+    {.name = "quiet",
+     .short_name = "q",
+     .kind = OPTION_SWITCH,
+     .offset = FIELD(quiet),
+     .help = "print errors alone",
+     .not_compared = true},
+    {.name = "verbose",
+     .short_name = "v",
+     .kind = OPTION_SWITCH,
+     .offset = FIELD(verbose),
+     .help = "print decisions, and places of errors, too",
+     .not_compared = true},
+};
+const struct option_table options_output = TABLE("Output", output_options);

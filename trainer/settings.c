@@ -1,0 +1,69 @@
+#include "trainer/settings.h"
+
+#include <string.h>
+
+void settings_defaults(struct settings *settings)
+{
+    memset(settings, 0, sizeof *settings);
+    settings->dataset.val_fraction = 0.1;
+    loader_settings_defaults(&settings->loader);
+    device_settings_defaults(&settings->device);
+    network_settings_defaults(&settings->network);
+    settings->optimiser = (struct optimiser_settings){
+        .momentum = 0.9,
+        .weight_decay = 5e-4,
+        .beta1 = 0.9,
+        .beta2 = 0.999,
+        .epsilon = 1e-8,
+        .schedule = SCHEDULE_ONE_CYCLE,
+        .step_epochs = 30,
+        .step_factor = 0.1,
+    };
+    settings->epochs = 10;
+    settings->eval_every = 1;
+    settings->log_every = 50;
+    settings->out = "run";
+    settings->dump_count = 8;
+    settings->top_k = 5;
+}
+
+enum status settings_complete(struct settings *settings)
+{
+    if (settings->resume && settings->weights) {
+        return FAIL(STATUS_USAGE, "--resume and --weights exclude each other: a resumed run has "
+                                  "its own weights");
+    }
+    if (settings->resume && settings->overwrite) {
+        return FAIL(STATUS_USAGE, "--resume and --overwrite exclude each other: resuming goes on "
+                                  "in the run's folder");
+    }
+    if (settings->quiet && settings->verbose) {
+        return FAIL(STATUS_USAGE, "--quiet and --verbose exclude each other");
+    }
+    if (settings->network.nesterov &&
+        (settings->network.optimiser != OPTIMISER_SGD || settings->optimiser.momentum == 0)) {
+        return FAIL(STATUS_USAGE, "--nesterov needs --optimizer sgd with a --momentum above 0");
+    }
+    if (settings->optimiser.rate == 0) {
+        settings->optimiser.rate = settings->network.optimiser == OPTIMISER_SGD ? 0.05 : 0.001;
+    }
+    if (settings->optimiser.schedule == SCHEDULE_COSINE &&
+        settings->optimiser.final_rate > settings->optimiser.rate) {
+        return FAIL(STATUS_USAGE, "--final-lr %g is above --lr %g", settings->optimiser.final_rate,
+                    settings->optimiser.rate);
+    }
+    if (settings->optimiser.warmup_epochs > settings->epochs) {
+        return FAIL(STATUS_USAGE, "--warmup-epochs %g is more than --epochs %d",
+                    settings->optimiser.warmup_epochs, settings->epochs);
+    }
+    settings->loader.seed = settings->seed;
+    settings->loader.keep_shadow = settings->verify_batches;
+    settings->loader.augment.size = (uint32_t)settings->loader.size;
+    settings->loader.augment.flip = settings->flip ? 0.5 : 0;
+    settings->network.precision = settings->device.precision;
+    settings->network.image_size = settings->loader.size;
+    if (settings->eval_batch == 0) {
+        settings->eval_batch = settings->loader.batch_size;
+    }
+    return STATUS_OK;
+}
