@@ -34,21 +34,21 @@ static const char *const schedule_names[] = {"constant", "step", "cosine", "one-
 
 static enum status parse_device(void *field, const char *text)
 {
-    struct device_settings *device = field;
+    struct device_settings *chosen = field;
     if (strcmp(text, "auto") == 0) {
-        device->kind = DEVICE_AUTO;
-        device->index = 0;
+        chosen->kind = DEVICE_AUTO;
+        chosen->index = 0;
         return STATUS_OK;
     }
     if (strcmp(text, "host") == 0 || strcmp(text, "cpu") == 0) {
-        device->kind = DEVICE_HOST;
-        device->index = 0;
+        chosen->kind = DEVICE_HOST;
+        chosen->index = 0;
         return STATUS_OK;
     }
     size_t digits = strncmp(text, "cuda:", 5) == 0 ? strspn(text + 5, "0123456789") : 0;
     if (strcmp(text, "cuda") == 0 || (digits > 0 && digits < 5 && text[5 + digits] == '\0')) {
-        device->kind = DEVICE_CUDA;
-        device->index = digits ? atoi(text + 5) : 0;
+        chosen->kind = DEVICE_CUDA;
+        chosen->index = digits ? atoi(text + 5) : 0;
         return STATUS_OK;
     }
     return FAIL(STATUS_USAGE, "--device takes auto, host, cuda or cuda:N, not \"%s\"", text);
@@ -56,13 +56,13 @@ static enum status parse_device(void *field, const char *text)
 
 static void write_device(const void *field, struct json_writer *writer)
 {
-    const struct device_settings *device = field;
+    const struct device_settings *chosen = field;
     char text[32];
-    if (device->kind == DEVICE_CUDA) {
-        snprintf(text, sizeof text, "cuda:%d", device->index);
+    if (chosen->kind == DEVICE_CUDA) {
+        snprintf(text, sizeof text, "cuda:%d", chosen->index);
     }
-    json_string(writer, device->kind == DEVICE_CUDA   ? text
-                        : device->kind == DEVICE_HOST ? "host"
+    json_string(writer, chosen->kind == DEVICE_CUDA   ? text
+                        : chosen->kind == DEVICE_HOST ? "host"
                                                       : "auto");
 }
 

@@ -20,11 +20,11 @@ enum schedule { SCHEDULE_CONSTANT = 0, SCHEDULE_STEP, SCHEDULE_COSINE, SCHEDULE_
 
 /* Rate and update; defaults in brackets. Formulas in trainer/schedule.h. */
 struct optimiser_settings {
-    double rate;            /* --lr, > 0 [0.05] */
-    double momentum;        /* 0 to < 1 [0.9] */
-    double weight_decay;    /* >= 0 [5e-4] */
-    double beta1, beta2;    /* AdamW [0.9, 0.999] */
-    double epsilon;         /* AdamW [1e-8] */
+    double rate;         /* --lr, > 0 [0: settings_complete takes 0.05 for SGD, 0.001 for AdamW] */
+    double momentum;     /* 0 to < 1 [0.9] */
+    double weight_decay; /* >= 0 [5e-4] */
+    double beta1, beta2; /* AdamW [0.9, 0.999] */
+    double epsilon;      /* AdamW [1e-8] */
     enum schedule schedule; /* [one-cycle] */
     double warmup_epochs; /* linear from 0, >= 0 [0]; one-cycle: the rising part, [0.3 of epochs] */
     int step_epochs;      /* step schedule: epochs between drops [30] */
@@ -40,6 +40,7 @@ struct settings {
                                         rest is filled in when the job is opened */
     struct optimiser_settings optimiser;
     uint64_t seed;       /* copied to loader.seed [0] */
+    bool flip;           /* mirror at random: loader.augment.flip 0.5 [no] */
     int epochs;          /* 1 to 1,000,000 [10] */
     int64_t max_steps;   /* stop after so many steps of the run; 0: no limit [0] */
     int eval_batch;      /* 0: the training batch [0] */
