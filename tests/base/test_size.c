@@ -1,9 +1,8 @@
 /* Size arithmetic at its limits. */
-#include <check.h>
 #include <stdint.h>
-#include <stdlib.h>
 
 #include "base/size.h"
+#include "tests/support/check_run.h"
 
 START_TEST(test_add_reports_overflow)
 {
@@ -48,15 +47,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("size");
-    TCase *tests = tcase_create("all");
-    tcase_add_test(tests, test_add_reports_overflow);
-    tcase_add_test(tests, test_multiply_reports_overflow);
-    tcase_add_test(tests, test_align_rounds_up);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    const TTest *const tests[] = {test_add_reports_overflow, test_multiply_reports_overflow,
+                                  test_align_rounds_up};
+    return check_run("size", tests, sizeof tests / sizeof tests[0], 0);
 }

@@ -1,0 +1,21 @@
+#include "tests/support/check_run.h"
+
+#include <stdlib.h>
+
+int check_run(const char *unit, const TTest *const *tests, size_t count, double seconds)
+{
+    Suite *suite = suite_create(unit);
+    TCase *all = tcase_create("all");
+    if (seconds > 0) {
+        tcase_set_timeout(all, seconds);
+    }
+    for (size_t i = 0; i < count; i++) {
+        tcase_add_test(all, tests[i]);
+    }
+    suite_add_tcase(suite, all);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
