@@ -1,0 +1,223 @@
+/* Whole files: what is read, what is refused, and that a failed write leaves the old file. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "tests/support/check_run.h"
+
+/* A fresh folder, and the working directory from here on. */
+static char folder[] = "/tmp/pinline-test-file-XXXXXX";
+
+static void enter_folder(void)
+{
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    ck_assert_int_eq(chdir(folder), 0);
+}
+
+static void leave_folder(void)
+{
+    char command[128];
+    ck_assert_int_eq(chdir("/"), 0);
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    ck_assert_int_eq(system(command), 0);
+}
+
+static void put(const char *path, const char *text)
+{
+    FILE *stream = fopen(path, "wb");
+    ck_assert_ptr_nonnull(stream);
+    ck_assert_int_ge(fputs(text, stream), 0);
+    ck_assert_int_eq(fclose(stream), 0);
+}
+
+static void expect(const char *path, const char *text)
+{
+    void *data;
+    size_t bytes;
+    ck_assert_int_eq(file_read(path, 1000, &data, &bytes), STATUS_OK);
+    ck_assert_uint_eq(bytes, strlen(text));
+    ck_assert_str_eq(data, text);
+    free(data);
+}
+
+static void expect_refused(const char *path, size_t limit, enum status status, const char *reason)
+{
+    void *data = &data;
+    size_t bytes = 7;
+    ck_assert_int_eq(file_read(path, limit, &data, &bytes), status);
+    ck_assert_ptr_null(data);
+    ck_assert_uint_eq(bytes, 0);
+    ck_assert_ptr_nonnull(strstr(status_message(), path));
+    ck_assert_ptr_nonnull(strstr(status_message(), reason));
+}
+
+START_TEST(test_read)
+{
+    enter_folder();
+    put("empty", "");
+    expect("empty", "");
+    put("five", "12345");
+    expect("five", "12345");
+    void *data;
+    size_t bytes;
+    ck_assert_int_eq(file_read("five", 5, &data, &bytes), STATUS_OK);
+    ck_assert_uint_eq(bytes, 5);
+    free(data);
+    ck_assert_int_eq(file_read("five", SIZE_MAX, &data, &bytes), STATUS_OK);
+    free(data);
+    ck_assert_int_eq(file_read("empty", 0, &data, &bytes), STATUS_OK);
+    free(data);
+    /* A file that claims to be empty and is not. */
+    ck_assert_int_eq(file_read("/proc/self/status", 100000, &data, &bytes), STATUS_OK);
+    ck_assert_uint_gt(bytes, 100);
+    ck_assert_ptr_nonnull(strstr(data, "Threads:"));
+    free(data);
+    leave_folder();
+}
+END_TEST
+
+START_TEST(test_read_refuses)
+{
+    enter_folder();
+    put("five", "12345");
+    expect_refused("five", 4, STATUS_LIMIT, "limit of 4");
+    expect_refused("/proc/self/status", 20, STATUS_LIMIT, "limit of 20");
+    expect_refused("absent", 10, STATUS_NOT_FOUND, "No such file");
+    ck_assert_int_eq(mkdir("sub", 0777), 0);
+    expect_refused("sub", 10, STATUS_INVALID, "a folder");
+    ck_assert_int_eq(mkfifo("fifo", 0666), 0);
+    expect_refused("fifo", 10, STATUS_INVALID, "pipe");
+    expect_refused("/dev/zero", 10, STATUS_INVALID, "device");
+    expect_refused("five/below", 10, STATUS_IO, "Not a directory");
+    leave_folder();
+}
+END_TEST
+
+START_TEST(test_write)
+{
+    enter_folder();
+    put("target", "old");
+    struct file_writer writer;
+    ck_assert_int_eq(file_writer_open(&writer, "target"), STATUS_OK);
+    ck_assert_int_ge(fputs("new text", writer.stream), 0);
+    ck_assert_int_eq(fflush(writer.stream), 0);
+    expect("target", "old");
+    ck_assert(file_exists("target.partial"));
+    ck_assert_int_eq(file_writer_commit(&writer), STATUS_OK);
+    expect("target", "new text");
+    ck_assert(!file_exists("target.partial"));
+    file_writer_abort(&writer); /* nothing left to do, and allowed */
+    expect("target", "new text");
+
+    ck_assert_int_eq(file_writer_open(&writer, "target"), STATUS_OK);
+    ck_assert_int_ge(fputs("other", writer.stream), 0);
+    file_writer_abort(&writer);
+    ck_assert(!file_exists("target.partial"));
+    expect("target", "new text");
+
+    struct file_writer zero = {0};
+    file_writer_abort(&zero);
+    leave_folder();
+}
+END_TEST
+
+START_TEST(test_a_full_disk_keeps_the_old_file)
+{
+    enter_folder();
+    put("target", "old");
+    /* Everything written through this name fails with "No space left on device". The second time it
+     * fails before commit, when stdio runs out of buffer. */
+    for (int large = 0; large < 2; large++) {
+        ck_assert_int_eq(symlink("/dev/full", "target.partial"), 0);
+        struct file_writer writer;
+        ck_assert_int_eq(file_writer_open(&writer, "target"), STATUS_OK);
+        for (int i = 0; i < (large ? 100000 : 1); i++) {
+            fputs("new text", writer.stream);
+        }
+        ck_assert_int_eq(file_writer_commit(&writer), STATUS_IO);
+        ck_assert_ptr_nonnull(strstr(status_message(), "No space left on device"));
+        ck_assert_ptr_nonnull(strstr(status_message(), "target"));
+        expect("target", "old");
+        ck_assert(!file_exists("target.partial"));
+    }
+    leave_folder();
+}
+END_TEST
+
+START_TEST(test_write_refuses)
+{
+    enter_folder();
+    struct file_writer writer;
+    ck_assert_int_eq(file_writer_open(&writer, "absent/target"), STATUS_NOT_FOUND);
+    ck_assert_ptr_nonnull(strstr(status_message(), "absent/target"));
+    file_writer_abort(&writer);
+    ck_assert_int_eq(mkdir("target", 0777), 0);
+    ck_assert_int_eq(file_writer_open(&writer, "target"), STATUS_OK);
+    ck_assert_int_eq(file_writer_commit(&writer), STATUS_IO);
+    ck_assert(!file_exists("target.partial"));
+    leave_folder();
+}
+END_TEST
+
+START_TEST(test_join)
+{
+    const char *const rows[][3] = {
+        {"a", "b", "a/b"}, {"a/", "b", "a/b"}, {"/", "b", "/b"}, {"", "b", "b"}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char *joined = file_join(rows[i][0], rows[i][1]);
+        ck_assert_str_eq(joined, rows[i][2]);
+        free(joined);
+    }
+}
+END_TEST
+
+START_TEST(test_make_folder)
+{
+    enter_folder();
+    ck_assert_int_eq(file_make_folder("a//b/c/"), STATUS_OK);
+    ck_assert(file_is_folder("a/b/c"));
+    ck_assert_int_eq(file_make_folder("a/b/c"), STATUS_OK);
+    char absolute[128];
+    snprintf(absolute, sizeof absolute, "%s/x/y", folder);
+    ck_assert_int_eq(file_make_folder(absolute), STATUS_OK);
+    ck_assert(file_is_folder("x/y"));
+    ck_assert_int_eq(file_make_folder("/"), STATUS_OK);
+    put("file", "");
+    ck_assert(file_exists("file") && !file_is_folder("file"));
+    ck_assert_int_eq(file_make_folder("file"), STATUS_IO);
+    ck_assert_ptr_nonnull(strstr(status_message(), "in the way"));
+    ck_assert_int_eq(file_make_folder("file/below"), STATUS_IO);
+    ck_assert_int_eq(file_make_folder("/proc/pinline"), STATUS_IO);
+    ck_assert_int_eq(file_make_folder(""), STATUS_IO);
+    leave_folder();
+}
+END_TEST
+
+START_TEST(test_quote)
+{
+    char out[64];
+    ck_assert_str_eq(file_quote("plain name \xC3\xA4.png", out, sizeof out),
+                     "plain name \xC3\xA4.png");
+    ck_assert_str_eq(file_quote("a\nb\"c\\d\x1B\x7F", out, sizeof out),
+                     "a\\nb\\\"c\\\\d\\x1B\\x7F");
+    char small[6];
+    ck_assert_str_eq(file_quote("abcdefgh", small, sizeof small), "abcde");
+    ck_assert_str_eq(file_quote("abcd\n", small, sizeof small), "abcd");
+    ck_assert_str_eq(file_quote("abc", small, 1), "");
+    ck_assert_ptr_eq(file_quote("abc", small, 0), small);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        test_read,          test_read_refuses,
+        test_write,         test_a_full_disk_keeps_the_old_file,
+        test_write_refuses, test_join,
+        test_make_folder,   test_quote,
+    };
+    return check_run("file", tests, sizeof tests / sizeof tests[0], 0);
+}
