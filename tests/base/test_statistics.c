@@ -212,7 +212,7 @@ START_TEST(test_holm)
     /* Sorted 0.005, 0.01, 0.03, 0.04 times 4, 3, 2, 1, never falling. */
     const double p[] = {0.01, 0.04, 0.03, 0.005};
     const double wanted[] = {0.03, 0.06, 0.06, 0.02};
-    double adjusted[4];
+    double adjusted[5];
     statistics_holm(p, 4, adjusted);
     for (int i = 0; i < 4; i++) {
         assert_close(adjusted[i], wanted[i], 1e-12);

@@ -2,10 +2,11 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/system.h"
@@ -61,6 +62,11 @@ END_TEST
 
 static pthread_barrier_t barrier;
 
+static void *do_nothing(void *argument)
+{
+    return argument;
+}
+
 static void *wait_twice(void *argument)
 {
     pthread_barrier_wait(&barrier);
@@ -70,6 +76,10 @@ static void *wait_twice(void *argument)
 
 START_TEST(test_usage_follows_the_process)
 {
+    /* A first thread makes a sanitizer start one of its own. */
+    pthread_t thread;
+    ck_assert_int_eq(pthread_create(&thread, NULL, do_nothing, NULL), 0);
+    pthread_join(thread, NULL);
     struct system_usage before, after;
     system_read_usage(&before);
     ck_assert_uint_gt(before.resident_bytes, 0);
@@ -81,11 +91,11 @@ START_TEST(test_usage_follows_the_process)
     memset(memory, 1, bytes);
     const int descriptor = open("/dev/null", O_RDONLY);
     ck_assert_int_ge(descriptor, 0);
-    pthread_t thread;
     ck_assert_int_eq(pthread_barrier_init(&barrier, NULL, 2), 0);
     ck_assert_int_eq(pthread_create(&thread, NULL, wait_twice, NULL), 0);
     pthread_barrier_wait(&barrier);
-    const int locked = mlock(memory, 1 << 16) == 0;
+    /* The call itself, because the address sanitizer makes mlock do nothing. */
+    const int locked = syscall(SYS_mlock, memory, (size_t)1 << 16) == 0;
     system_read_usage(&after);
     pthread_barrier_wait(&barrier);
     pthread_join(thread, NULL);
@@ -94,7 +104,9 @@ START_TEST(test_usage_follows_the_process)
     ck_assert_uint_ge(after.resident_peak_bytes, after.resident_bytes);
     ck_assert_int_eq(after.open_files, before.open_files + 1);
     ck_assert_int_eq(after.threads, before.threads + 1);
-    if (locked) {
+    if (!locked) {
+        printf("SKIP: no memory may be locked here, so the count of it is not tested\n");
+    } else {
         ck_assert_uint_eq(after.locked_bytes, before.locked_bytes + (1 << 16));
     }
     ck_assert_uint_ge(after.major_faults, before.major_faults);

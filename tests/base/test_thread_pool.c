@@ -14,7 +14,6 @@ struct record {
     atomic_int wrong;
     atomic_int workers_seen;
     int threads;
-    uint64_t sleep_ns;
 };
 
 static void note_part(void *context, int part, int worker)
@@ -29,9 +28,6 @@ static void note_part(void *context, int part, int worker)
     }
     atomic_fetch_add(&record->times[part], 1);
     atomic_fetch_or(&record->workers_seen, 1 << worker);
-    if (record->sleep_ns > 0) {
-        clock_sleep_ns(record->sleep_ns);
-    }
     atomic_fetch_sub(&record->inside[worker], 1);
 }
 
@@ -78,18 +74,37 @@ START_TEST(test_many_runs)
 }
 END_TEST
 
-START_TEST(test_threads_share_the_work)
+struct meeting {
+    atomic_int arrived;
+    atomic_int missed;
+    atomic_int workers_seen;
+};
+
+/* Waits for three others, which must therefore run at the same time. */
+static void meet(void *context, int part, int worker)
+{
+    (void)part;
+    struct meeting *meeting = context;
+    atomic_fetch_or(&meeting->workers_seen, 1 << worker);
+    atomic_fetch_add(&meeting->arrived, 1);
+    const uint64_t begin = clock_now_ns();
+    while (atomic_load(&meeting->arrived) < 4) {
+        if (clock_now_ns() - begin > UINT64_C(20000000000)) {
+            atomic_fetch_add(&meeting->missed, 1);
+            return;
+        }
+        clock_sleep_ns(1000000);
+    }
+}
+
+START_TEST(test_threads_run_at_the_same_time)
 {
     thread_pool *pool = NULL;
     ck_assert_int_eq(thread_pool_open(4, &pool), STATUS_OK);
-    static struct record record;
-    record.threads = 4;
-    record.sleep_ns = 20000000;
-    /* 16 sleeps of 20 ms: 320 ms for one thread, 80 ms for four. */
-    const uint64_t begin = clock_now_ns();
-    run_and_check(pool, &record, 16);
-    ck_assert_uint_lt(clock_now_ns() - begin, 240000000);
-    ck_assert_int_eq(atomic_load(&record.workers_seen), 15);
+    struct meeting meeting = {0};
+    thread_pool_run(pool, 4, meet, &meeting);
+    ck_assert_int_eq(atomic_load(&meeting.missed), 0);
+    ck_assert_int_eq(atomic_load(&meeting.workers_seen), 15);
     thread_pool_close(&pool);
 }
 END_TEST
@@ -123,7 +138,7 @@ int main(void)
     const TTest *const tests[] = {
         test_each_part_once,
         test_many_runs,
-        test_threads_share_the_work,
+        test_threads_run_at_the_same_time,
         test_one_thread_runs_inline_and_in_order,
         test_wrong_numbers_and_double_close,
     };
