@@ -56,7 +56,8 @@ struct device_backend {
 /* Every implementation's device begins with this. */
 struct device {
     const struct device_backend *backend;
-    struct status_report poison; /* the first STATUS_DEVICE, returned by every later call */
+    struct status_report poison;     /* the first STATUS_DEVICE, returned by every later call */
+    struct program_handle *programs; /* device.c's own; zero at open */
 };
 
 /* Every implementation's buffer begins with this. */
@@ -71,8 +72,29 @@ enum status device__check_op(const struct op_desc *desc) MUST_USE;
 /* "conv3 forward: x 64x32x32x64 f32, w ..." for messages. Returns text. */
 char *device__describe_op(const struct op_desc *desc, char *text, size_t bytes);
 
+/* How an operation uses one of its tensors. */
+enum op_access { OP_READS = 1, OP_WRITES = 2 };
+struct op_tensor {
+    const char *name;            /* as in device.h, "saved_mean" */
+    const struct tensor *tensor; /* inside the description; buffer NULL when absent */
+    unsigned access;             /* OP_READS, OP_WRITES or both */
+    bool required;
+    unsigned dtypes; /* bit 1 << dtype of each type that is allowed */
+};
+#define OP_TENSORS_MAX 12
+
+/* The tensors that an operation of this kind uses, in a fixed order, absent optional ones included;
+ * returns their number, 0 for an unknown kind. The other tensors of the description are ignored. */
+int device__op_tensors(const struct op_desc *desc, struct op_tensor items[OP_TENSORS_MAX]);
+
+/* "conv backward data": a word or two, never NULL. */
+const char *device__op_kind_name(enum op_kind kind);
+
 /* The host implementation. */
 enum status device__open_host(const struct device_settings *settings, device **out) MUST_USE;
+/* Doctor's lines about what the host device would compute with. */
+void device__host_doctor(const struct device_settings *settings, device_doctor_line line,
+                         void *context);
 
 /*
  * What build/pinline_cuda.so exports, by these names. The version is compared before anything else:
