@@ -40,10 +40,10 @@ enum status dataset_open(const struct dataset_settings *settings, dataset **trai
 /* Accepts NULL inside; *set becomes NULL. */
 void dataset_close(dataset **set);
 
-size_t dataset_count(const dataset *set);                        /* >= 1 */
-int dataset_class_count(const dataset *set);                     /* >= 2 */
+size_t dataset_count(const dataset *set);                         /* >= 1 */
+int dataset_class_count(const dataset *set);                      /* >= 2 */
 const char *dataset_class_name(const dataset *set, int class_id); /* UTF-8 as on disk */
-int dataset_label(const dataset *set, size_t sample);            /* 0 .. class_count - 1 */
+int dataset_label(const dataset *set, size_t sample);             /* 0 .. class_count - 1 */
 
 /* A name that is unique in the set and the same on every machine, for messages, logs and the
  * fingerprint: "cat/001.jpg", "data_batch_1.bin#17". Returns text. */
@@ -58,9 +58,9 @@ enum sample_content {
 /* Where a sample's bytes are. Pointers are valid while the set is open. */
 struct sample_location {
     enum sample_content content;
-    const char *path; /* SAMPLE_FILE alone */
-    const void *data; /* SAMPLE_ENCODED and SAMPLE_PIXELS: mapped or read memory */
-    size_t bytes;     /* of data; of the file where the listing told it, otherwise 0 */
+    const char *path;  /* SAMPLE_FILE alone */
+    const void *data;  /* SAMPLE_ENCODED and SAMPLE_PIXELS: mapped or read memory */
+    size_t bytes;      /* of data; of the file where the listing told it, otherwise 0 */
     int width, height; /* SAMPLE_PIXELS alone */
 };
 /* `path_text` holds the path where content is SAMPLE_FILE; PATH_MAX bytes are enough. */
@@ -69,11 +69,11 @@ void dataset_locate(const dataset *set, size_t sample, char *path_text, size_t p
 
 /* What was passed over while listing, for the log. */
 struct dataset_skipped {
-    size_t hidden;        /* .DS_Store, Thumbs.db, .ipynb_checkpoints and the like */
-    size_t unknown_type;  /* extension of no image */
-    size_t unsupported;   /* tif, tiff, webp: images that this program does not read */
-    size_t loops;         /* links that lead back to a folder above */
-    char example[256];    /* one of those that are images, "" when none */
+    size_t hidden;       /* .DS_Store, Thumbs.db, .ipynb_checkpoints and the like */
+    size_t unknown_type; /* extension of no image */
+    size_t unsupported;  /* tif, tiff, webp: images that this program does not read */
+    size_t loops;        /* links that lead back to a folder above */
+    char example[256];   /* one of those that are images, "" when none */
 };
 void dataset_read_skipped(const dataset *set, struct dataset_skipped *skipped);
 

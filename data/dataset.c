@@ -1,0 +1,765 @@
+#include "data/dataset.h"
+
+#include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "base/stop.h"
+#include "data/dataset_internal.h"
+#include "data/folder_index.h"
+
+/* How many classes a message about differing classes names. */
+#define NAMED_CLASSES 5
+
+/* Some samples of one source. */
+struct part {
+    struct source *source; /* one reference */
+    size_t first, count;   /* without `chosen`: that range of the source */
+    uint32_t *chosen;      /* `count` samples of the source, ascending, or NULL */
+    int *label_map;        /* from the source's labels to the set's, or NULL when equal */
+    const char *prefix;    /* before names: "" or, where two splits are one set, "train/", "val/" */
+};
+
+struct dataset {
+    struct part parts[2];
+    int part_count;
+    size_t count;
+    int class_count;
+    const char *const *class_names; /* of parts[0].source */
+};
+
+void source_release(struct source **source)
+{
+    if (*source != NULL && atomic_fetch_sub(&(*source)->references, 1) == 1) {
+        (*source)->operations->close(*source);
+    }
+    *source = NULL;
+}
+
+static struct source *source_share(struct source *source)
+{
+    atomic_fetch_add(&source->references, 1);
+    return source;
+}
+
+/* --- Class folders as a source ------------------------------------------------------------- */
+
+struct folder_source {
+    struct source base;
+    folder_index *index;
+};
+
+static const folder_index *index_of(const struct source *source)
+{
+    return ((const struct folder_source *)source)->index;
+}
+
+static int folder_label(const struct source *source, size_t sample)
+{
+    return folder_index_label(index_of(source), sample);
+}
+
+static char *folder_name(const struct source *source, size_t sample, char *text, size_t bytes)
+{
+    return folder_index_name(index_of(source), sample, text, bytes);
+}
+
+static void folder_locate(const struct source *source, size_t sample, char *path_text,
+                          size_t path_bytes, struct sample_location *location)
+{
+    *location = (struct sample_location){
+        .content = SAMPLE_FILE,
+        .path = folder_index_path(index_of(source), sample, path_text, path_bytes),
+        .bytes = folder_index_file_bytes(index_of(source), sample),
+    };
+}
+
+static size_t folder_memory(const struct source *source)
+{
+    return sizeof(struct folder_source) + folder_index_memory(index_of(source));
+}
+
+static void folder_close(struct source *source)
+{
+    struct folder_source *self = (struct folder_source *)source;
+    folder_index_close(&self->index);
+    free(self);
+}
+
+enum status folder_source_open(const char *path, struct source **out)
+{
+    static const struct source_operations operations = {folder_label, folder_name, folder_locate,
+                                                        folder_memory, folder_close};
+    *out = NULL;
+    struct folder_source *self = calloc(1, sizeof *self);
+    if (self == NULL) {
+        return FAIL(STATUS_NO_MEMORY, "no memory to open %s", path);
+    }
+    self->base.operations = &operations;
+    atomic_init(&self->base.references, 1);
+    const enum status status = folder_index_open(path, FOLDER_CLASSES, &self->index);
+    if (status != STATUS_OK) {
+        free(self);
+        TRY(status);
+    }
+    self->base.count = folder_index_count(self->index);
+    self->base.train_count = self->base.count;
+    self->base.class_count = folder_index_class_count(self->index);
+    self->base.class_names = folder_index_class_names(self->index);
+    folder_index_read_skipped(self->index, &self->base.skipped);
+    *out = &self->base;
+    return STATUS_OK;
+}
+
+/* --- What a path is ------------------------------------------------------------------------ */
+
+/* What one path offers: training samples, and validation samples where it is divided. */
+struct offer {
+    struct source *train, *val; /* each one reference; may be the same source; val may be NULL */
+    size_t train_first, train_count, val_first, val_count;
+};
+
+static void offer_release(struct offer *offer)
+{
+    source_release(&offer->train);
+    source_release(&offer->val);
+}
+
+static void offer_take_source(struct offer *offer, struct source *source)
+{
+    offer->train = source;
+    offer->train_count = source->train_count;
+    if (source->count > source->train_count) {
+        offer->val = source_share(source);
+        offer->val_first = source->train_count;
+        offer->val_count = source->count - source->train_count;
+    }
+}
+
+/* Which splits a folder holds, and what else. */
+struct split_folders {
+    bool train;
+    const char *val; /* "val", "valid", "validation" or "test", in this order of preference */
+    size_t others;   /* folders that are none of these */
+};
+
+static void find_splits(const char *path, struct split_folders *found)
+{
+    static const char *const val_names[] = {"val", "valid", "validation", "test"};
+    const size_t names = sizeof val_names / sizeof val_names[0];
+    *found = (struct split_folders){0};
+    size_t best = names;
+    DIR *stream = opendir(path);
+    if (stream == NULL) {
+        return;
+    }
+    const struct dirent *entry;
+    while ((entry = readdir(stream)) != NULL) {
+        if (folder_name_classify(entry->d_name) == FOLDER_NAME_HIDDEN) {
+            continue;
+        }
+        size_t split = 0;
+        while (split < names && strcmp(entry->d_name, val_names[split]) != 0) {
+            split++;
+        }
+        const bool is_train = strcmp(entry->d_name, "train") == 0;
+        bool is_folder = entry->d_type == DT_DIR;
+        if (entry->d_type == DT_LNK || entry->d_type == DT_UNKNOWN) {
+            /* A look at the splits alone: others are counted for messages. */
+            struct stat facts;
+            is_folder = (is_train || split < names) &&
+                        fstatat(dirfd(stream), entry->d_name, &facts, 0) == 0 &&
+                        S_ISDIR(facts.st_mode);
+        }
+        if (!is_folder) {
+            continue;
+        }
+        if (is_train) {
+            found->train = true;
+        } else if (split == names) {
+            found->others++;
+        } else if (split < best) {
+            best = split;
+        }
+    }
+    (void)closedir(stream);
+    found->val = best < names ? val_names[best] : NULL;
+}
+
+static enum status open_split(const char *path, const char *name, struct source **out)
+{
+    char *folder = file_join(path, name);
+    if (folder == NULL) {
+        return FAIL(STATUS_NO_MEMORY, "no memory to open %s", path);
+    }
+    const enum status status = folder_source_open(folder, out);
+    free(folder);
+    TRY(status);
+    return STATUS_OK;
+}
+
+static enum status open_folder(const char *path, struct offer *offer)
+{
+    char quoted[512];
+    (void)file_quote(path, quoted, sizeof quoted);
+    struct source *source;
+    struct split_folders splits;
+    find_splits(path, &splits);
+    if (splits.val != NULL && !splits.train) {
+        return FAIL(STATUS_INVALID,
+                    "%s holds %s/ but no train/; name both (--data for training, --val-data for "
+                    "validation) or add train/",
+                    quoted, splits.val);
+    }
+    if (splits.val == NULL && splits.train && splits.others == 0) {
+        TRY(open_split(path, "train", &source));
+        offer_take_source(offer, source);
+        return STATUS_OK;
+    }
+    if (splits.val == NULL) {
+        TRY(folder_source_open(path, &source));
+        offer_take_source(offer, source);
+        return STATUS_OK;
+    }
+    if (splits.others > 0) {
+        log_warn("%s: train/ and %s/ are used; %zu other folders beside them are not", quoted,
+                 splits.val, splits.others);
+    }
+    TRY(open_split(path, "train", &offer->train));
+    TRY(open_split(path, splits.val, &offer->val));
+    offer->train_count = offer->train->count;
+    offer->val_count = offer->val->count;
+    return STATUS_OK;
+}
+
+static enum status fail_unknown_file(const char *path)
+{
+    char quoted[512];
+    (void)file_quote(path, quoted, sizeof quoted);
+    if (folder_name_classify(path) != FOLDER_NAME_UNKNOWN) {
+        return FAIL(STATUS_INVALID,
+                    "%s is one image, not a set of them; give the folder that holds "
+                    "the class folders",
+                    quoted);
+    }
+    const char *dot = strrchr(path, '.');
+    if (dot != NULL &&
+        (strcmp(dot, ".tar") == 0 || strcmp(dot, ".tgz") == 0 || strcmp(dot, ".zip") == 0 ||
+         strcmp(dot, ".gz") == 0 || strcmp(dot, ".xz") == 0 || strcmp(dot, ".zst") == 0)) {
+        return FAIL(STATUS_INVALID, "%s looks like an archive; unpack it and give the folder",
+                    quoted);
+    }
+    return FAIL(STATUS_INVALID,
+                "%s is no set that this program knows: a folder with a folder a class, a packed "
+                "file (pinline pack), CIFAR's .bin files, or IDX files (MNIST), these also .gz",
+                quoted);
+}
+
+static enum status open_offer(const char *path, struct offer *offer)
+{
+    *offer = (struct offer){0};
+    struct stat facts;
+    if (stat(path, &facts) != 0) {
+        const int reason = errno;
+        char quoted[512];
+        (void)file_quote(path, quoted, sizeof quoted);
+        if (reason == ENOENT || reason == ENOTDIR) {
+            return FAIL(STATUS_NOT_FOUND, "there is no folder or file %s; check the path", quoted);
+        }
+        return FAIL(STATUS_IO, "%s cannot be looked at: %s", quoted, strerror(reason));
+    }
+    const bool is_folder = S_ISDIR(facts.st_mode);
+    struct source *source = NULL;
+    if (!is_folder && packed_recognise(path)) {
+        TRY(packed_source_open(path, &source));
+    } else if (cifar_recognise(path)) {
+        TRY(cifar_source_open(path, &source));
+    } else if (idx_recognise(path)) {
+        TRY(idx_source_open(path, &source));
+    } else if (is_folder) {
+        TRY(open_folder(path, offer));
+        return STATUS_OK;
+    } else {
+        return fail_unknown_file(path);
+    }
+    offer_take_source(offer, source);
+    return STATUS_OK;
+}
+
+/* --- Classes of two sources ---------------------------------------------------------------- */
+
+/* A class table in the order of names, with the number of each. */
+struct named_class {
+    const char *name;
+    int id;
+};
+
+static int compare_classes(const void *a, const void *b)
+{
+    return strcmp(((const struct named_class *)a)->name, ((const struct named_class *)b)->name);
+}
+
+static struct named_class *sorted_classes(const struct source *source)
+{
+    struct named_class *sorted = malloc((size_t)source->class_count * sizeof *sorted);
+    for (int i = 0; sorted != NULL && i < source->class_count; i++) {
+        sorted[i] = (struct named_class){source->class_names[i], i};
+    }
+    if (sorted != NULL) {
+        qsort(sorted, (size_t)source->class_count, sizeof *sorted, compare_classes);
+    }
+    return sorted;
+}
+
+/* The names that only one side has, for the message. */
+struct unshared {
+    size_t count;
+    char names[400];
+};
+
+static void note_unshared(struct unshared *unshared, const char *name)
+{
+    if (unshared->count < NAMED_CLASSES) {
+        char quoted[72];
+        (void)file_quote(name, quoted, sizeof quoted);
+        const size_t used = strlen(unshared->names);
+        (void)snprintf(unshared->names + used, sizeof unshared->names - used, "%s%s",
+                       unshared->count == 0 ? "" : ", ", quoted);
+    } else if (unshared->count == NAMED_CLASSES) {
+        const size_t used = strlen(unshared->names);
+        (void)snprintf(unshared->names + used, sizeof unshared->names - used, ", ...");
+    }
+    unshared->count++;
+}
+
+/* Writes for each class of `from` its number in `to`; both have the same names or it fails. */
+static enum status match_classes(const struct source *to, const struct source *from,
+                                 const struct named_class *left, const struct named_class *right,
+                                 int *map)
+{
+    struct unshared train_only = {0}, val_only = {0};
+    int i = 0, j = 0;
+    while (i < to->class_count || j < from->class_count) {
+        const int order = i == to->class_count     ? 1
+                          : j == from->class_count ? -1
+                                                   : strcmp(left[i].name, right[j].name);
+        if (order < 0) {
+            note_unshared(&train_only, left[i++].name);
+        } else if (order > 0) {
+            note_unshared(&val_only, right[j++].name);
+        } else {
+            map[right[j++].id] = left[i++].id;
+        }
+    }
+    if (train_only.count > 0 || val_only.count > 0) {
+        return FAIL(
+            STATUS_INVALID,
+            "training and validation set have different classes: only in training: %s; only "
+            "in validation: %s; give both the same class folders",
+            train_only.count > 0 ? train_only.names : "none",
+            val_only.count > 0 ? val_only.names : "none");
+    }
+    return STATUS_OK;
+}
+
+/* Sets part->label_map where the order of classes differs from that of `to`. */
+static enum status map_labels(const struct source *to, struct part *part)
+{
+    const struct source *from = part->source;
+    if (from == to) {
+        return STATUS_OK;
+    }
+    struct named_class *left = sorted_classes(to);
+    struct named_class *right = sorted_classes(from);
+    part->label_map = malloc((size_t)from->class_count * sizeof *part->label_map);
+    enum status status = STATUS_OK;
+    if (left == NULL || right == NULL || part->label_map == NULL) {
+        status = FAIL(STATUS_NO_MEMORY, "no memory for a table of %d classes", to->class_count);
+    } else {
+        status = match_classes(to, from, left, right, part->label_map);
+    }
+    free(left);
+    free(right);
+    TRY(status);
+    bool same = true;
+    for (int i = 0; i < from->class_count; i++) {
+        same = same && part->label_map[i] == i;
+    }
+    if (same) {
+        free(part->label_map);
+        part->label_map = NULL;
+    }
+    return STATUS_OK;
+}
+
+/* --- Making sets --------------------------------------------------------------------------- */
+
+static struct dataset *dataset_create(void)
+{
+    return calloc(1, sizeof(struct dataset));
+}
+
+static void add_part(struct dataset *set, struct source *source, size_t first, size_t count)
+{
+    assert(set->part_count < 2);
+    struct part *part = &set->parts[set->part_count++];
+    part->source = source_share(source);
+    part->first = first;
+    part->count = count;
+    part->prefix = "";
+    set->count += count;
+    if (set->part_count == 1) {
+        set->class_count = source->class_count;
+        set->class_names = source->class_names;
+    }
+}
+
+/* Held out or not: by the name alone, so that other files coming or going change nothing. */
+static bool is_held_out(const char *name, double fraction)
+{
+    struct rng rng;
+    rng_init(&rng, 0, RNG_SPLIT, 0, hash_text(HASH_START, name) & ((UINT64_C(1) << 56) - 1));
+    return rng_uniform_double(&rng) < fraction;
+}
+
+/* Divides one undivided source by the hash of names. `val` stays empty where no sample falls to it. */
+static enum status split_by_hash(struct dataset *train, struct dataset *val, double fraction)
+{
+    const struct part *whole = &train->parts[0];
+    uint32_t *kept = malloc(whole->count * sizeof *kept);
+    uint32_t *held = malloc(whole->count * sizeof *held);
+    if (kept == NULL || held == NULL) {
+        free(kept);
+        free(held);
+        return FAIL(STATUS_NO_MEMORY, "no memory to divide %zu samples", whole->count);
+    }
+    struct part *train_part = &train->parts[0];
+    add_part(val, whole->source, 0, 0);
+    struct part *val_part = &val->parts[0];
+    train_part->chosen = kept;
+    val_part->chosen = held;
+    size_t kept_count = 0, held_count = 0;
+    for (size_t i = 0; i < whole->count; i++) {
+        char name[PATH_MAX];
+        if (i % 4096 == 0) {
+            TRY(stop_check());
+        }
+        const size_t sample = whole->first + i;
+        (void)whole->source->operations->name(whole->source, sample, name, sizeof name);
+        if (is_held_out(name, fraction)) {
+            held[held_count++] = (uint32_t)sample;
+        } else {
+            kept[kept_count++] = (uint32_t)sample;
+        }
+    }
+    train_part->count = train->count = kept_count;
+    val_part->count = val->count = held_count;
+    if (kept_count == 0) {
+        return FAIL(STATUS_INVALID,
+                    "all %zu images fall into the validation share of %g; add images or lower the "
+                    "share",
+                    held_count, fraction);
+    }
+    uint32_t *smaller = realloc(kept, kept_count * sizeof *kept);
+    train_part->chosen = smaller != NULL ? smaller : kept;
+    smaller = held_count > 0 ? realloc(held, held_count * sizeof *held) : NULL;
+    val_part->chosen = smaller != NULL ? smaller : held;
+    return STATUS_OK;
+}
+
+/* Keeps `limit` samples, evenly spread: sample floor(k * count / limit) for k = 0 .. limit - 1. */
+static enum status limit_part(struct part *part, size_t limit)
+{
+    uint32_t *chosen = malloc(limit * sizeof *chosen);
+    if (chosen == NULL) {
+        return FAIL(STATUS_NO_MEMORY, "no memory to choose %zu samples", limit);
+    }
+    /* limit <= count < 2^32, so the product fits. */
+    for (size_t k = 0; k < limit; k++) {
+        const uint64_t at = (uint64_t)k * part->count / limit;
+        chosen[k] = part->chosen != NULL ? part->chosen[at] : (uint32_t)(part->first + at);
+    }
+    free(part->chosen);
+    part->chosen = chosen;
+    part->count = limit;
+    return STATUS_OK;
+}
+
+static enum status limit_set(struct dataset *set, size_t limit)
+{
+    if (limit == 0 || limit >= set->count) {
+        return STATUS_OK;
+    }
+    if (set->part_count == 2) {
+        const size_t first_share = (size_t)((uint64_t)limit * set->parts[0].count / set->count);
+        TRY(limit_part(&set->parts[1], limit - first_share));
+        if (first_share == 0) {
+            return FAIL(STATUS_USAGE, "a limit of %zu samples leaves none for training", limit);
+        }
+        TRY(limit_part(&set->parts[0], first_share));
+    } else {
+        TRY(limit_part(&set->parts[0], limit));
+    }
+    set->count = limit;
+    return STATUS_OK;
+}
+
+static enum status check_settings(const struct dataset_settings *settings)
+{
+    if (settings->data == NULL || settings->data[0] == '\0') {
+        return FAIL(STATUS_USAGE, "no data was named; give a folder or file with --data");
+    }
+    if (settings->val_data != NULL && settings->val_data[0] == '\0') {
+        return FAIL(STATUS_USAGE, "--val-data is empty; give a folder or file, or leave it out");
+    }
+    if (!(settings->val_fraction >= 0.0 && settings->val_fraction <= 0.9)) {
+        return FAIL(STATUS_USAGE, "a validation share of %g is outside 0 to 0.9",
+                    settings->val_fraction);
+    }
+    return STATUS_OK;
+}
+
+static enum status check_source(const char *path, const struct source *source)
+{
+    if (source->count > UINT32_MAX) {
+        return FAIL(STATUS_LIMIT, "%s holds %zu samples; a set can have 4,294,967,295", path,
+                    source->count);
+    }
+    if (source->class_count < 2) {
+        char folder[512], name[256];
+        return FAIL(STATUS_INVALID,
+                    "%s has a single class, %s; at least two are needed: check whether the folder "
+                    "above it was meant",
+                    file_quote(path, folder, sizeof folder),
+                    file_quote(source->class_names[0], name, sizeof name));
+    }
+    return STATUS_OK;
+}
+
+/* Both offers are known; makes the sets, half-built on failure. */
+static enum status build(const struct dataset_settings *settings, const struct offer *offer,
+                         struct dataset *train, struct dataset *val)
+{
+    TRY(check_source(settings->data, offer->train));
+    add_part(train, offer->train, offer->train_first, offer->train_count);
+    if (val == NULL) {
+        if (offer->val_count > 0) {
+            add_part(train, offer->val, offer->val_first, offer->val_count);
+            train->parts[0].prefix = "train/";
+            train->parts[1].prefix = "val/";
+            TRY(map_labels(offer->train, &train->parts[1]));
+        }
+        if (train->count > UINT32_MAX) {
+            return FAIL(STATUS_LIMIT, "%s holds %zu samples; a set can have 4,294,967,295",
+                        settings->data, train->count);
+        }
+    } else if (offer->val_count > 0) {
+        add_part(val, offer->val, offer->val_first, offer->val_count);
+        TRY(map_labels(offer->train, &val->parts[0]));
+        val->class_names = train->class_names;
+    } else if (settings->val_fraction > 0.0) {
+        TRY(split_by_hash(train, val, settings->val_fraction));
+        if (val->count == 0) {
+            log_warn("%s: none of its %zu images falls into the validation share of %g; there is "
+                     "no validation",
+                     settings->data, train->count, settings->val_fraction);
+        }
+    }
+    TRY(limit_set(train, settings->limit_samples));
+    return STATUS_OK;
+}
+
+/* Replaces the validation part of `offer` by what val_data offers. */
+static enum status open_val_data(const char *path, struct offer *offer)
+{
+    struct offer other;
+    const enum status status = open_offer(path, &other);
+    if (status == STATUS_OK) {
+        source_release(&offer->val);
+        const bool divided = other.val_count > 0;
+        offer->val = source_share(divided ? other.val : other.train);
+        offer->val_first = divided ? other.val_first : other.train_first;
+        offer->val_count = divided ? other.val_count : other.train_count;
+    }
+    offer_release(&other);
+    TRY(status);
+    return STATUS_OK;
+}
+
+enum status dataset_open(const struct dataset_settings *settings, dataset **train, dataset **val)
+{
+    *train = NULL;
+    if (val != NULL) {
+        *val = NULL;
+    }
+    TRY(check_settings(settings));
+    struct offer offer = {0};
+    enum status status = open_offer(settings->data, &offer);
+    if (status == STATUS_OK && settings->val_data != NULL) {
+        status = open_val_data(settings->val_data, &offer);
+    }
+    struct dataset *first = dataset_create();
+    struct dataset *second = val != NULL ? dataset_create() : NULL;
+    if (status == STATUS_OK && (first == NULL || (val != NULL && second == NULL))) {
+        status = FAIL(STATUS_NO_MEMORY, "no memory to open %s", settings->data);
+    }
+    if (status == STATUS_OK) {
+        status = build(settings, &offer, first, second);
+    }
+    offer_release(&offer);
+    if (status != STATUS_OK) {
+        dataset_close(&first);
+        dataset_close(&second);
+        TRY(status);
+    }
+    *train = first;
+    if (second != NULL && second->count == 0) {
+        dataset_close(&second);
+    }
+    if (val != NULL) {
+        *val = second;
+    }
+    return STATUS_OK;
+}
+
+void dataset_close(dataset **set)
+{
+    if (*set == NULL) {
+        return;
+    }
+    for (int i = 0; i < (*set)->part_count; i++) {
+        struct part *part = &(*set)->parts[i];
+        source_release(&part->source);
+        free(part->chosen);
+        free(part->label_map);
+    }
+    free(*set);
+    *set = NULL;
+}
+
+/* --- Reading ------------------------------------------------------------------------------- */
+
+size_t dataset_count(const dataset *set)
+{
+    return set->count;
+}
+
+int dataset_class_count(const dataset *set)
+{
+    return set->class_count;
+}
+
+const char *dataset_class_name(const dataset *set, int class_id)
+{
+    assert(class_id >= 0 && class_id < set->class_count);
+    return set->class_names[class_id];
+}
+
+/* The part that holds sample `*sample`, which becomes the number in the part's source. */
+static const struct part *find_part(const dataset *set, size_t *sample)
+{
+    assert(*sample < set->count);
+    const struct part *part = &set->parts[0];
+    if (*sample >= part->count) {
+        *sample -= part->count;
+        part = &set->parts[1];
+    }
+    *sample = part->chosen != NULL ? part->chosen[*sample] : part->first + *sample;
+    return part;
+}
+
+int dataset_label(const dataset *set, size_t sample)
+{
+    const struct part *part = find_part(set, &sample);
+    const int label = part->source->operations->label(part->source, sample);
+    return part->label_map != NULL ? part->label_map[label] : label;
+}
+
+char *dataset_sample_name(const dataset *set, size_t sample, char *text, size_t bytes)
+{
+    const struct part *part = find_part(set, &sample);
+    const size_t prefix = strlen(part->prefix);
+    if (prefix >= bytes) {
+        (void)snprintf(text, bytes, "%s", part->prefix);
+        return text;
+    }
+    memcpy(text, part->prefix, prefix);
+    (void)part->source->operations->name(part->source, sample, text + prefix, bytes - prefix);
+    return text;
+}
+
+void dataset_locate(const dataset *set, size_t sample, char *path_text, size_t path_bytes,
+                    struct sample_location *location)
+{
+    const struct part *part = find_part(set, &sample);
+    part->source->operations->locate(part->source, sample, path_text, path_bytes, location);
+}
+
+void dataset_read_skipped(const dataset *set, struct dataset_skipped *skipped)
+{
+    *skipped = (struct dataset_skipped){0};
+    for (int i = 0; i < set->part_count; i++) {
+        const struct dataset_skipped *one = &set->parts[i].source->skipped;
+        if (i > 0 && set->parts[i].source == set->parts[0].source) {
+            continue;
+        }
+        skipped->hidden += one->hidden;
+        skipped->unknown_type += one->unknown_type;
+        skipped->unsupported += one->unsupported;
+        skipped->loops += one->loops;
+        if (skipped->example[0] == '\0') {
+            memcpy(skipped->example, one->example, sizeof skipped->example);
+        }
+    }
+}
+
+static uint64_t hash_number(uint64_t hash, uint64_t value)
+{
+    unsigned char bytes[8];
+    for (int i = 0; i < 8; i++) {
+        bytes[i] = (unsigned char)(value >> (8 * i));
+    }
+    return hash_bytes(hash, bytes, sizeof bytes);
+}
+
+uint64_t dataset_fingerprint(const dataset *set)
+{
+    uint64_t hash = hash_number(HASH_START, (uint64_t)set->class_count);
+    for (int i = 0; i < set->class_count; i++) {
+        hash = hash_bytes(hash, set->class_names[i], strlen(set->class_names[i]) + 1);
+    }
+    for (size_t i = 0; i < set->count; i++) {
+        char path[PATH_MAX], name[PATH_MAX];
+        struct sample_location location;
+        dataset_locate(set, i, path, sizeof path, &location);
+        (void)dataset_sample_name(set, i, name, sizeof name);
+        hash = hash_bytes(hash, name, strlen(name) + 1);
+        hash = hash_number(hash, (uint64_t)dataset_label(set, i));
+        hash = hash_number(hash, location.bytes);
+    }
+    return hash;
+}
+
+size_t dataset_memory(const dataset *set)
+{
+    size_t bytes = sizeof *set;
+    for (int i = 0; i < set->part_count; i++) {
+        const struct part *part = &set->parts[i];
+        bytes += part->chosen != NULL ? part->count * sizeof *part->chosen : 0;
+        bytes += part->label_map != NULL ? (size_t)set->class_count * sizeof(int) : 0;
+        if (i == 0 || part->source != set->parts[0].source) {
+            bytes += part->source->operations->memory(part->source);
+        }
+    }
+    return bytes;
+}
