@@ -70,11 +70,12 @@ static enum status read_tensor(network *net, const struct placed_parameter *p,
 
 /* Puts a parameter's tensor, given in file layout, into `scratch` and then to its place. */
 static enum status write_tensor(network *net, const struct placed_parameter *p,
-                                device_buffer *buffer, size_t offset, const float *values)
+                                device_buffer *buffer, size_t offset, const void *values)
 {
+    const char *bytes = values; /* inside a mapped file values may lie at any address */
     memset(net->scratch, 0, p->placed * sizeof(float));
     for (size_t i = 0; i < p->info.elements; i++) {
-        net->scratch[device_place(p, i)] = values[i];
+        memcpy(&net->scratch[device_place(p, i)], bytes + i * sizeof(float), sizeof(float));
     }
     TRY(device_copy_to_device(net->dev, net->stream, buffer, offset, net->scratch,
                               p->placed * sizeof(float)));
