@@ -42,48 +42,51 @@ enum loader_io { IO_THREADS = 0, IO_MMAP };
 
 /* Defaults from loader_settings_defaults; checked by loader_open. */
 struct loader_settings {
-    int batch_size;           /* 1 to 65536; default 64 */
-    int num_workers;          /* 0 (decode inline) to 1024; default CPUs allowed - 1, at least 1 */
-    int prefetch;             /* batches in the whole ring, 2 to 256; 0: 2 + workers' need, chosen */
+    int batch_size;  /* 1 to 65536; default 64 */
+    int num_workers; /* 0 (decode inline) to 1024; default CPUs allowed - 1, at least 1 */
+    int prefetch;    /* batches in the whole ring, 2 to 256; 0: 2 + workers' need, chosen */
     enum pin_memory pin_memory;
     enum pin_how pin_how;
-    bool non_blocking;        /* default false */
+    bool non_blocking; /* default false */
     enum copy_stream copy_stream;
-    bool persistent_workers;  /* default true */
-    bool prefetch_epochs;     /* workers go on into the next epoch; default true */
+    bool persistent_workers; /* default true */
+    bool prefetch_epochs;    /* workers go on into the next epoch; default true */
     enum transfer transfer;
     enum staging staging;
-    bool shuffle;             /* default true */
-    bool drop_last;           /* default false */
-    uint64_t seed;            /* default 0 */
-    int size;                 /* edge of the square images, 4 to 4096; default 32 */
-    float mean[3], deviation[3]; /* default 0.5, 0.25: pixel x becomes (x / 255 - mean) / deviation */
+    bool shuffle;       /* default true */
+    bool drop_last;     /* default false */
+    uint64_t seed;      /* default 0 */
+    int size;           /* edge of the square images, 4 to 4096; default 32 */
+    float mean[3];      /* default 0.5; pixel x becomes (x / 255 - mean) / deviation */
+    float deviation[3]; /* default 0.25 */
     struct augment_settings augment;
     struct image_settings image;
-    double label_smoothing;   /* 0 to < 1; default 0 */
+    double label_smoothing; /* 0 to < 1; default 0 */
     enum cache_mode cache;
-    size_t cache_bytes;       /* 0: half of what is free */
+    size_t cache_bytes; /* 0: half of what is free */
     enum bad_image on_bad_image;
     enum loader_io io;
-    bool keep_shadow;         /* keeps a copy of each batch's pixels for --verify-batches */
-    bool allow_large_pinned;  /* page-lock more than a tenth of RAM; default false */
-    int rank, world;          /* this process's share of each global batch; default 0 of 1 */
+    bool keep_shadow;        /* keeps a copy of each batch's pixels for --verify-batches */
+    bool allow_large_pinned; /* page-lock more than a tenth of RAM; default false */
+    int rank, world;         /* this process's share of each global batch; default 0 of 1 */
 };
 void loader_settings_defaults(struct loader_settings *settings);
 
 /* One batch, from next to release. Fields are read-only but *scalars. */
 struct batch {
-    int slot;                  /* 0 .. slot_count - 1 */
-    int n;                     /* images, 1 .. batch_size */
-    int good;                  /* images with a target: n less the replaced bad ones; 0: leave the
-                                  batch out (release it without a step) */
-    uint32_t epoch, index;     /* index: number of the batch in its epoch */
-    const uint32_t *samples;   /* n numbers into the dataset */
-    const int32_t *labels;     /* n labels, -1 for a replaced bad image */
+    int slot; /* 0 .. slot_count - 1 */
+    int n;    /* images, 1 .. batch_size */
+    int good; /* images with a target: n less the replaced bad ones; 0: leave the batch out (release
+                 it without a step). A rank whose share of the last global batch is empty gets one
+                 image with good 0 */
+    uint32_t epoch, index;        /* index: number of the batch in its epoch */
+    const uint32_t *samples;      /* n numbers into the dataset */
+    const int32_t *labels;        /* n labels, -1 for a replaced bad image */
     struct step_scalars *scalars; /* in the slot's host memory; write before upload */
-    const void *pixels;        /* host side, for dumps: u8 or float32 as `transfer` */
-    const void *shadow;        /* keep_shadow: the pixels as decoded, in memory of its own */
-    device_buffer *buffer;     /* the slot's device buffer; offsets below are the same for all */
+    const void *pixels;           /* host side, for dumps: u8 or float32 as `transfer` */
+    const void *shadow;           /* keep_shadow: the pixels as decoded, in memory of its own; who
+                                     compares after release takes a copy or a hash before it */
+    device_buffer *buffer;        /* the slot's device buffer; offsets below are the same for all */
 };
 
 /*
@@ -102,10 +105,10 @@ void loader_close(loader **loader);
 struct loader_layout {
     int slots;
     size_t scalars_offset, targets_offset, pixels_offset;
-    size_t slot_bytes;         /* whole block for a full batch */
+    size_t slot_bytes; /* whole block for a full batch */
     int classes;
-    uint32_t batches;          /* an epoch, for this rank */
-    int last_batch;            /* images of the last batch; batch_size when all are full */
+    uint32_t batches; /* an epoch, for this rank */
+    int last_batch;   /* images of the last batch; batch_size when all are full */
 };
 void loader_read_layout(const loader *loader, struct loader_layout *layout);
 device_buffer *loader_slot_buffer(const loader *loader, int slot);
@@ -113,7 +116,8 @@ device_buffer *loader_slot_buffer(const loader *loader, int slot);
 /* Begins epoch `epoch` at batch `first_batch` (for resuming). The epoch before must have been read
  * to its end or cancelled. STATUS_LIMIT when a thread is refused. */
 enum status loader_begin_epoch(loader *loader, uint32_t epoch, uint32_t first_batch) MUST_USE;
-/* The epoch is given up: prefetched batches are dropped. */
+/* The epoch is given up: prefetched batches are dropped, and a batch that is between next and release
+ * goes back as by release. STATUS_INTERRUPTED when a stop is asked for while a read still blocks. */
 enum status loader_cancel_epoch(loader *loader) MUST_USE;
 
 /*
@@ -136,35 +140,44 @@ enum status loader_release(loader *loader, struct batch **batch) MUST_USE;
  * Reading costs no synchronisation; device times cover the copies whose events were seen. */
 struct loader_counters {
     uint64_t batches, images;
-    uint64_t wait_batch_ns, waits_batch;       /* next: no batch was ready */
-    uint64_t wait_slot_ns, waits_slot;         /* workers had no free slot: summed over workers */
-    uint64_t wait_copy_ns, waits_copy;         /* upload: host waits for the copy; 1 a step when
-                                                  blocking, 0 otherwise */
-    uint64_t copy_call_ns;                     /* inside the copy call itself */
+    uint64_t wait_batch_ns, waits_batch; /* next: no batch was ready */
+    uint64_t wait_slot_ns, waits_slot;   /* workers had no free slot: summed over workers */
+    uint64_t wait_free_ns, waits_free; /* next: the host waited for the oldest copy, because no slot
+                                            was free for the next batch; not in wait_batch_ns */
+    uint64_t wait_copy_ns, waits_copy; /* upload: host waits for the copy; 1 a step when blocking,
+                                            0 otherwise */
+    uint64_t copy_call_ns;             /* inside the copy call itself */
     uint64_t copy_bytes, copies;
-    double copy_device_ms;                     /* sum of copy durations by events */
-    uint64_t read_ns, decode_ns, write_ns;     /* workers' CPU-side stages, summed over workers */
+    double copy_device_ms;                 /* sum of copy durations by events */
+    uint64_t read_ns, decode_ns, write_ns; /* workers' CPU-side stages, summed over workers */
     uint64_t worker_cpu_ns;
-    uint64_t bytes_read;                       /* encoded bytes read from files */
-    uint64_t bytes_copied_on_host;             /* staging copies; 0 unless STAGING_THREAD */
-    uint64_t cache_hits, cache_bytes;
-    uint64_t bad_images;
+    uint64_t bytes_read;           /* encoded bytes read from files */
+    uint64_t bytes_copied_on_host; /* staging copies; 0 unless STAGING_THREAD */
+    uint64_t cache_hits;
+    uint64_t bad_images; /* met; one that every epoch meets counts each time */
+    /* The state now, since open and untouched by reset. cache_images below the number of samples
+     * after an epoch: the rest did not fit and is read from disk in every epoch. */
+    uint64_t cache_bytes, cache_images, cache_limit;
 };
 void loader_read_counters(const loader *loader, struct loader_counters *counters);
 void loader_reset_counters(loader *loader);
 
+/* The timed events around the last copy of a slot, for intervals on the device's clock. Complete once
+ * an event recorded after the batch's step is; valid until the slot's next upload. */
+void loader_copy_events(const loader *loader, int slot, device_event **from, device_event **to);
+
 /* What staging turned out to be, for the result. */
 struct loader_staging {
-    bool page_locked;       /* as the runtime says */
-    bool fell_back;         /* PIN_AUTO took pageable memory */
+    bool page_locked; /* as the runtime says */
+    bool fell_back;   /* PIN_AUTO took pageable memory */
     double lock_seconds;
     size_t host_bytes, device_bytes; /* all slots */
-    char note[256];         /* the reason for falling back, "" otherwise */
+    char note[256];                  /* the reason for falling back, "" otherwise */
 };
 void loader_read_staging(const loader *loader, struct loader_staging *staging);
 
-/* Number of bad images that were skipped and the n-th one's sample and reason, for the run log.
- * Returns false past the end. */
+/* The n-th bad image that was skipped, each sample once, in the order in which they were met: its
+ * sample and reason (kept until close), for the run log. Returns false past the end. */
 bool loader_bad_image(const loader *loader, size_t n, uint32_t *sample, const char **reason);
 
 #endif

@@ -1,0 +1,540 @@
+/* Who fills which place of which slot, and in which order they are given out. */
+#include "loader/loader_internal.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/stop.h"
+
+/* How long the main thread sleeps before it looks for a request to stop. */
+#define LOOK_NS UINT64_C(20000000)
+/* How long close waits for a worker that is inside a read. */
+#define ABANDON_NS UINT64_C(1000000000)
+
+static struct slot *slot_of(const loader *l, uint64_t seq)
+{
+    return &l->slots[seq % (uint64_t)l->layout.slots];
+}
+
+/* --- Waiting ------------------------------------------------------------------------------- */
+
+static struct timespec time_after(uint64_t ns)
+{
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    ns += (uint64_t)at.tv_nsec;
+    at.tv_sec += (time_t)(ns / 1000000000);
+    at.tv_nsec = (long)(ns % 1000000000);
+    return at;
+}
+
+/* One wait; the caller's loop looks at its predicate and at the time. */
+static void wait_locked(loader *l, pthread_cond_t *condition, uint64_t ns)
+{
+    struct timespec at = time_after(ns);
+    (void)pthread_cond_timedwait(condition, &l->mutex, &at);
+}
+
+enum status loader__ring_open(loader *l)
+{
+    pthread_cond_t *conditions[] = {&l->work,    &l->filled,   &l->ready,
+                                    &l->drained, &l->prepared, &l->ended};
+    pthread_condattr_t monotonic;
+    if (pthread_condattr_init(&monotonic) != 0) {
+        return FAIL(STATUS_NO_MEMORY, "no memory for the loader's locks");
+    }
+    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    size_t made = 0;
+    while (made < sizeof conditions / sizeof *conditions &&
+           pthread_cond_init(conditions[made], &monotonic) == 0) {
+        made++;
+    }
+    (void)pthread_condattr_destroy(&monotonic);
+    if (made < sizeof conditions / sizeof *conditions || pthread_mutex_init(&l->mutex, NULL) != 0) {
+        while (made > 0) {
+            (void)pthread_cond_destroy(conditions[--made]);
+        }
+        return FAIL(STATUS_NO_MEMORY, "no memory for the loader's locks");
+    }
+    l->mutex_ready = true;
+    return STATUS_OK;
+}
+
+void loader__ring_close(loader *l)
+{
+    if (!l->mutex_ready) {
+        return;
+    }
+    pthread_cond_t *conditions[] = {&l->work,    &l->filled,   &l->ready,
+                                    &l->drained, &l->prepared, &l->ended};
+    for (size_t i = 0; i < sizeof conditions / sizeof *conditions; i++) {
+        (void)pthread_cond_destroy(conditions[i]);
+    }
+    (void)pthread_mutex_destroy(&l->mutex);
+    l->mutex_ready = false;
+}
+
+/* --- Tickets ------------------------------------------------------------------------------- */
+
+static uint64_t tickets_from(int n)
+{
+    return (uint64_t)n << 32;
+}
+
+static int tickets_left(uint64_t tickets)
+{
+    int n = (int)(tickets >> 32);
+    uint32_t place = (uint32_t)tickets;
+    return place < (uint32_t)n ? n - (int)place : 0;
+}
+
+int loader__take_place(struct slot *slot)
+{
+    uint64_t ticket = atomic_fetch_add_explicit(&slot->tickets, 1, memory_order_acq_rel);
+    return tickets_left(ticket) > 0 ? (int)(uint32_t)ticket : -1;
+}
+
+/* --- Beginning batches --------------------------------------------------------------------- */
+
+static bool slot_is_free_locked(const loader *l)
+{
+    return l->fill_seq < l->retire_seq + (uint64_t)l->layout.slots;
+}
+
+static bool batch_is_left_locked(const loader *l)
+{
+    return l->fill_open && l->fill_batch < l->sampler.batches;
+}
+
+static struct slot *begin_batch_locked(loader *l)
+{
+    struct slot *slot = slot_of(l, l->fill_seq);
+    const struct plan *plan = &l->plans[l->fill_plan];
+    const uint32_t *samples = NULL;
+    assert(slot->state == SLOT_EMPTY && slot->bad == NULL);
+    int n = sampler_batch(&l->sampler, plan->order, l->fill_batch, &samples);
+    slot->empty_share = n == 0;
+    slot->n = n > 0 ? n : 1;
+    slot->epoch = plan->epoch;
+    slot->index = l->fill_batch;
+    memcpy(slot->samples, samples, (size_t)slot->n * sizeof *samples);
+    slot->ahead_count = 0;
+    if (l->sampler.batches - l->fill_batch > (uint32_t)l->ahead_batches) {
+        slot->ahead_count = sampler_batch(&l->sampler, plan->order,
+                                          l->fill_batch + (uint32_t)l->ahead_batches, &slot->ahead);
+    }
+    slot->state = SLOT_FILLING;
+    slot->cancelled = false;
+    slot->good = slot->empty_share ? 0 : slot->n;
+    atomic_store_explicit(&slot->remaining, slot->n, memory_order_relaxed);
+    atomic_store_explicit(&slot->tickets, tickets_from(slot->n), memory_order_release);
+    l->fill_batch++;
+    l->fill_seq++;
+    l->open_slot = slot;
+    return slot;
+}
+
+struct slot *loader__begin_inline(loader *l)
+{
+    pthread_mutex_lock(&l->mutex);
+    struct slot *slot = NULL;
+    if (batch_is_left_locked(l) && slot_is_free_locked(l)) {
+        slot = begin_batch_locked(l);
+    }
+    pthread_mutex_unlock(&l->mutex);
+    return slot;
+}
+
+/* Whether the next epoch's order is to be drawn now: the present epoch is all begun, nobody has asked
+ * for another one, and the plan before it is done with. */
+static bool may_prepare_locked(const loader *l)
+{
+    return l->settings.prefetch_epochs && l->settings.persistent_workers && l->fill_open &&
+           !l->preparing && l->fill_batch == l->sampler.batches &&
+           l->fill_plan == l->deliver_plan && l->plans[l->fill_plan].epoch < UINT32_MAX;
+}
+
+static void prepare_locked(loader *l)
+{
+    struct plan *plan = &l->plans[1 - l->fill_plan];
+    uint32_t epoch = l->plans[l->fill_plan].epoch + 1;
+    l->preparing = true;
+    pthread_mutex_unlock(&l->mutex);
+    sampler_draw_order(&l->sampler, epoch, plan->order);
+    pthread_mutex_lock(&l->mutex);
+    plan->epoch = epoch;
+    l->fill_plan = 1 - l->fill_plan;
+    l->fill_batch = 0;
+    l->preparing = false;
+    pthread_cond_signal(&l->prepared);
+}
+
+/* A waker wakes one thread; whoever finds more work than it can take wakes the next, so that the main
+ * thread pays for one wake-up however many workers there are. */
+static void pass_on_locked(loader *l)
+{
+    if (l->work_waiters == 0) {
+        return;
+    }
+    uint64_t tickets = 0;
+    if (l->open_slot != NULL) {
+        tickets = atomic_load_explicit(&l->open_slot->tickets, memory_order_relaxed);
+    }
+    if (tickets_left(tickets) > 1 || (batch_is_left_locked(l) && slot_is_free_locked(l))) {
+        pthread_cond_signal(&l->work);
+    }
+}
+
+struct slot *loader__take_slot(loader *l, struct worker *worker)
+{
+    struct slot *slot = NULL;
+    pthread_mutex_lock(&l->mutex);
+    while (!l->stop) {
+        if (l->open_slot != NULL &&
+            tickets_left(atomic_load_explicit(&l->open_slot->tickets, memory_order_acquire)) > 0) {
+            slot = l->open_slot;
+            break;
+        }
+        bool starved = false;
+        if (batch_is_left_locked(l)) {
+            if (slot_is_free_locked(l)) {
+                slot = begin_batch_locked(l);
+                break;
+            }
+            starved = true;
+        } else if (may_prepare_locked(l)) {
+            prepare_locked(l);
+            continue;
+        }
+        uint64_t begin = clock_now_ns();
+        l->work_waiters++;
+        pthread_cond_wait(&l->work, &l->mutex);
+        l->work_waiters--;
+        if (starved) {
+            loader__count(&worker->counts.waits_slot, 1);
+            loader__count(&worker->counts.wait_slot_ns, clock_now_ns() - begin);
+        }
+    }
+    pass_on_locked(l);
+    pthread_mutex_unlock(&l->mutex);
+    return slot;
+}
+
+/* --- Finishing batches --------------------------------------------------------------------- */
+
+void loader__note_bad(loader *l, struct slot *slot, int place, enum status status, bool fatal)
+{
+    const char *message = status_message();
+    size_t bytes = strlen(message) + 1;
+    struct bad_place *bad = malloc(sizeof *bad + bytes);
+    pthread_mutex_lock(&l->mutex);
+    if (bad == NULL) {
+        slot->reason_lost = true;
+        pthread_mutex_unlock(&l->mutex);
+        return;
+    }
+    bad->place = place;
+    bad->status = status;
+    bad->fatal = fatal;
+    memcpy(bad->reason, message, bytes);
+    bad->next = slot->bad;
+    slot->bad = bad;
+    pthread_mutex_unlock(&l->mutex);
+}
+
+void loader__free_bad(struct slot *slot)
+{
+    slot->reason_lost = false;
+    while (slot->bad != NULL) {
+        struct bad_place *bad = slot->bad;
+        slot->bad = bad->next;
+        free(bad);
+    }
+}
+
+void loader__write_target(const loader *l, const struct slot *slot, int place, int good)
+{
+    int classes = l->layout.classes;
+    /* The block is page-aligned and the offset a multiple of 256. */
+    float *row = (float *)(void *)slot->targets + (size_t)place * (size_t)classes;
+    int label = slot->labels[place];
+    if (label < 0) {
+        memset(row, 0, (size_t)classes * sizeof *row);
+        return;
+    }
+    double smoothing = l->settings.label_smoothing;
+    double off = smoothing / classes;
+    float everywhere = (float)(off / good);
+    for (int i = 0; i < classes; i++) {
+        row[i] = everywhere;
+    }
+    row[label] = (float)((1 - smoothing + off) / good);
+}
+
+/* The places of bad images show the first good one, so that shapes and statistics stay sensible, under
+ * a zero row, so that they teach nothing. */
+static void replace_bad(loader *l, struct slot *slot)
+{
+    for (const struct bad_place *bad = slot->bad; bad != NULL; bad = bad->next) {
+        slot->labels[bad->place] = -1;
+    }
+    int first = -1;
+    slot->good = 0;
+    for (int i = 0; i < slot->n; i++) {
+        if (slot->labels[i] >= 0) {
+            slot->good++;
+            if (first < 0) {
+                first = i;
+            }
+        }
+    }
+    for (int i = 0; i < slot->n; i++) {
+        loader__write_target(l, slot, i, slot->good);
+        if (slot->labels[i] >= 0) {
+            continue;
+        }
+        size_t to = (size_t)i * l->image_bytes;
+        if (first < 0) {
+            memset(slot->pixels + to, 0, l->image_bytes);
+        } else {
+            memcpy(slot->pixels + to, slot->pixels + (size_t)first * l->image_bytes,
+                   l->image_bytes);
+        }
+        if (slot->shadow != NULL) {
+            memcpy(slot->shadow + to, slot->pixels + to, l->image_bytes);
+        }
+    }
+}
+
+static void signal_ready_locked(loader *l, const struct slot *slot)
+{
+    if (l->ready_awaited && slot == slot_of(l, l->deliver_seq)) {
+        pthread_cond_signal(&l->ready);
+    }
+}
+
+static void finish_batch(loader *l, struct slot *slot)
+{
+    pthread_mutex_lock(&l->mutex);
+    if (slot->bad != NULL && !slot->cancelled && l->settings.on_bad_image == BAD_IMAGE_SKIP) {
+        /* Nobody else touches the slot: its places are all filled, and it is not ready. */
+        pthread_mutex_unlock(&l->mutex);
+        replace_bad(l, slot);
+        pthread_mutex_lock(&l->mutex);
+    }
+    if (slot->cancelled) {
+        slot->state = SLOT_EMPTY;
+        pthread_cond_signal(&l->drained);
+    } else if (l->stager != NULL) {
+        slot->state = SLOT_FILLED;
+        if (slot == slot_of(l, l->stage_seq)) {
+            pthread_cond_signal(&l->filled);
+        }
+    } else {
+        slot->state = SLOT_READY;
+        signal_ready_locked(l, slot);
+    }
+    pthread_mutex_unlock(&l->mutex);
+}
+
+void loader__finish_place(loader *l, struct slot *slot)
+{
+    if (atomic_fetch_sub_explicit(&slot->remaining, 1, memory_order_acq_rel) == 1) {
+        finish_batch(l, slot);
+    }
+}
+
+void *loader__staging_run(void *argument)
+{
+    struct worker *self = argument;
+    loader *l = self->loader;
+    pthread_mutex_lock(&l->mutex);
+    for (;;) {
+        struct slot *slot = slot_of(l, l->stage_seq);
+        if (l->stop) {
+            break;
+        }
+        if (l->stage_seq == l->fill_seq || slot->state != SLOT_FILLED) {
+            pthread_cond_wait(&l->filled, &l->mutex);
+            continue;
+        }
+        slot->state = SLOT_STAGING;
+        pthread_mutex_unlock(&l->mutex);
+        size_t bytes =
+            l->layout.pixels_offset - l->layout.targets_offset + (size_t)slot->n * l->image_bytes;
+        memcpy(slot->host + l->layout.targets_offset, slot->targets, bytes);
+        atomic_fetch_add_explicit(&l->bytes_staged, bytes, memory_order_relaxed);
+        pthread_mutex_lock(&l->mutex);
+        slot->state = SLOT_READY;
+        l->stage_seq++;
+        signal_ready_locked(l, slot);
+        pthread_cond_signal(&l->drained);
+    }
+    self->ended = true;
+    pthread_cond_signal(&l->ended);
+    pthread_mutex_unlock(&l->mutex);
+    return NULL;
+}
+
+/* --- The main thread's side ---------------------------------------------------------------- */
+
+bool loader__await_ready(loader *l, uint64_t ns)
+{
+    pthread_mutex_lock(&l->mutex);
+    const struct slot *slot = slot_of(l, l->deliver_seq);
+    if (!(l->deliver_seq < l->fill_seq && slot->state == SLOT_READY) && ns > 0) {
+        l->ready_awaited = true;
+        wait_locked(l, &l->ready, ns < LOOK_NS ? ns : LOOK_NS);
+        l->ready_awaited = false;
+    }
+    bool ready = l->deliver_seq < l->fill_seq && slot->state == SLOT_READY;
+    pthread_mutex_unlock(&l->mutex);
+    return ready;
+}
+
+/* Takes the tickets back; a slot that nobody is at is empty at once. */
+static void cancel_slot_locked(struct slot *slot)
+{
+    if (slot->state == SLOT_FILLED) {
+        slot->state = SLOT_EMPTY;
+    }
+    if (slot->state != SLOT_FILLING) {
+        return;
+    }
+    slot->cancelled = true;
+    int untaken = tickets_left(atomic_exchange_explicit(&slot->tickets, 0, memory_order_acq_rel));
+    if (untaken > 0 &&
+        atomic_fetch_sub_explicit(&slot->remaining, untaken, memory_order_acq_rel) == untaken) {
+        slot->state = SLOT_EMPTY;
+    }
+}
+
+enum status loader__drain(loader *l)
+{
+    pthread_mutex_lock(&l->mutex);
+    while (l->preparing) {
+        pthread_cond_wait(&l->prepared, &l->mutex);
+    }
+    l->fill_open = false;
+    l->open_slot = NULL;
+    for (uint64_t seq = l->deliver_seq; seq < l->fill_seq; seq++) {
+        cancel_slot_locked(slot_of(l, seq));
+    }
+    enum status status = STATUS_OK;
+    for (uint64_t seq = l->deliver_seq; seq < l->fill_seq && status == STATUS_OK; seq++) {
+        struct slot *slot = slot_of(l, seq);
+        while ((slot->state == SLOT_FILLING || slot->state == SLOT_STAGING) &&
+               status == STATUS_OK) {
+            wait_locked(l, &l->drained, LOOK_NS);
+            status = stop_check();
+        }
+        if (status == STATUS_OK) {
+            slot->state = SLOT_EMPTY;
+            loader__free_bad(slot);
+        }
+    }
+    if (status == STATUS_OK) {
+        l->fill_seq = l->deliver_seq;
+        l->stage_seq = l->deliver_seq;
+    }
+    pthread_mutex_unlock(&l->mutex);
+    return status;
+}
+
+/* --- Threads ------------------------------------------------------------------------------- */
+
+static enum status start_thread(loader *l, struct worker *worker, void *(*run)(void *))
+{
+    /* Signals are the main thread's: a worker that took one would keep it from being noticed. */
+    sigset_t all;
+    sigset_t before;
+    worker->ended = false;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&worker->thread, NULL, run, worker);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error != 0) {
+        return FAIL(
+            STATUS_LIMIT,
+            "the system refuses a thread for the %d workers: %s; use a smaller --num-workers "
+            "or raise the limit (ulimit -u)",
+            l->settings.num_workers, strerror(error));
+    }
+    worker->started = true;
+    return STATUS_OK;
+}
+
+enum status loader__start_threads(loader *l)
+{
+    if (l->stager != NULL && !l->stager->started) {
+        TRY(start_thread(l, l->stager, loader__staging_run));
+    }
+    for (int i = 0; i < l->settings.num_workers; i++) {
+        if (!l->workers[i]->started) {
+            TRY(start_thread(l, l->workers[i], loader__worker_run));
+        }
+    }
+    return STATUS_OK;
+}
+
+static bool has_ended(loader *l, const struct worker *worker)
+{
+    pthread_mutex_lock(&l->mutex);
+    bool ended = worker->ended;
+    pthread_mutex_unlock(&l->mutex);
+    return ended;
+}
+
+/* Joins, or after the time leaves a reading worker behind, which then belongs to its thread. */
+static void end_worker(loader *l, struct worker **slot, bool abandon, uint64_t until)
+{
+    struct worker *worker = *slot;
+    if (worker == NULL || !worker->started) {
+        return;
+    }
+    pthread_t thread = worker->thread; /* an abandoned worker may be gone at once */
+    while (abandon && !has_ended(l, worker)) {
+        if (clock_now_ns() >= until) {
+            int reading = ACTIVITY_READING;
+            if (atomic_compare_exchange_strong(&worker->activity, &reading, ACTIVITY_ABANDONED)) {
+                pthread_detach(thread);
+                *slot = NULL;
+                return;
+            }
+        }
+        pthread_mutex_lock(&l->mutex);
+        if (!worker->ended) {
+            wait_locked(l, &l->ended, LOOK_NS / 10);
+        }
+        pthread_mutex_unlock(&l->mutex);
+    }
+    pthread_join(thread, NULL);
+    worker->started = false;
+}
+
+void loader__end_threads(loader *l, bool abandon)
+{
+    if (!l->mutex_ready) {
+        return;
+    }
+    pthread_mutex_lock(&l->mutex);
+    l->stop = true;
+    atomic_store(&l->stopping, true);
+    pthread_cond_broadcast(&l->work);
+    pthread_cond_broadcast(&l->filled);
+    pthread_mutex_unlock(&l->mutex);
+    uint64_t until = clock_now_ns() + ABANDON_NS;
+    end_worker(l, &l->stager, false, until);
+    for (int i = 0; i < l->worker_count; i++) {
+        end_worker(l, &l->workers[i], abandon, until);
+    }
+    pthread_mutex_lock(&l->mutex);
+    l->stop = false;
+    atomic_store(&l->stopping, false);
+    pthread_mutex_unlock(&l->mutex);
+}
