@@ -1,0 +1,111 @@
+/*
+ * The result of an ablation: one JSON file, written by the engine, read by the reports and by
+ * `pinline compare`. This header is its schema.
+ *
+ *   {
+ *     "pinline": "0.1.0", "kind": "ablation", "created": "2025-01-31T12:00:00Z",
+ *     "command": "pinline ablate --data ...", "finished": true,
+ *     "machine": {...}, "device": {...}, "data": {...},          as job_write_machine and friends
+ *     "job": {"num-workers": 4, ...},                           every option of the job
+ *     "protocol": {"seed": 1, "rounds": 6, "rounds_done": 6, "epochs": 3, "settle_s": 1,
+ *                  "matters": 0.02, "limit_samples": 0, "imbalance": 0, "budget_s": 0,
+ *                  "order": [["default", "pin", ...], ...], "plans_hash": "0123456789abcdef",
+ *                  "batches": 100, "samples": 6400, "batch_bytes": 9633792,
+ *                  "working_set_bytes": 123, "last_level_cache_bytes": 123},
+ *     "ceilings": {"loader_s": 0.01, "loader_pinned_s": 0.01, "loader_waiting_s": 0.01,
+ *                  "loader_spread": 0.1, "first_batch_s": 0.02, "step_s": 0.005,
+ *                  "issue_s": 0.0003, "wake_s": 0.00005, "copy_pageable_s": 0.009,
+ *                  "copy_locked_s": 0.0002, "copy_pageable_quiet_s": 0.008,
+ *                  "copy_locked_quiet_s": 0.0002, "call_pageable_s": 0.009,
+ *                  "call_pageable_busy_s": 0.014, "call_locked_s": 0.00001,
+ *                  "call_locked_busy_s": 0.00001, "pageable_drains": true, "slots": 8,
+ *                  "lock_s": 0.01, "measured_in_s": 5.1},
+ *     "predictions": [{"cell": "default", "samples_per_s": 1.0, "formula_samples_per_s": 1.0,
+ *                      "trivial_samples_per_s": 1.0, "bound": "loader"}, ...],
+ *     "cells": [{"name": "default", "settings": {...}, "rounds": [
+ *         {"round": 0, "place": 3, "samples_per_s": 1.0, "epoch_s": [1.0, 1.1],
+ *          "loss_hash": "0123456789abcdef", "weights_hash": "0123456789abcdef",
+ *          "page_locked": true, "lock_s": 0.01, "slots_bytes": 123, "marked": "",
+ *          "host": {"wait_batch": s, "copy": s, "issue": s, "wait_device": s, "rest": s},
+ *          "device": {"span": s, "compute": s, "copy": s, "hidden": s, "idle": s},
+ *          "counters": {"waits_copy": 100, "copy_call_s": 0.1, "copy_bytes": 1, "host_copies": 0},
+ *          "cpu": {"main_s": 1.0, "workers_s": 1.0, "process_s": 1.0},
+ *          "watch": {"memory_available_min": 1, "resident_max": 1, "locked_max": 1, "swap_pages": 0,
+ *                    "gpu_percent_mean": 50, "gpu_memory_max": 1, "sm_clock_begin": 1980,
+ *                    "sm_clock_end": 1980, "throttle": 0, "other_processes": 0,
+ *                    "read_bytes": 0, "major_faults": 0, "throttled_s": 0, "steal_ticks": 0},
+ *          "timeline": [{"lane": "compute", "name": "step", "from": s, "to": s}, ...]}]}, ...],
+ *     "failures": ["..."],       bits that differ, cells that are not what they must be; [] is good
+ *     "warnings": ["..."],       what makes the measurement doubtful
+ *     "diagnosis": {"bound": "loader", "headline": "...", "advice": [{"what": "...",
+ *                   "factor": 1.8, "how": "measured"|"predicted"}, ...]},
+ *     "peer": [{"name": "torch default", "rates": [...]}]        from --peer, may be absent
+ *   }
+ *
+ * Times are seconds; host, device, counters and cpu are sums over the timed epochs of one cell-run.
+ * Effects and verdicts are computed from the rounds when the file is read, never stored.
+ */
+#ifndef PINLINE_EXPERIMENTS_RESULT_H
+#define PINLINE_EXPERIMENTS_RESULT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/json.h"
+#include "base/status.h"
+#include "experiments/predict.h"
+#include "experiments/verdict.h"
+
+#define RESULT_MAX_CELLS 64
+#define RESULT_MAX_ROUNDS VERDICT_MAX_ROUNDS
+
+/* One cell in one round. */
+struct result_run {
+    int round, place;
+    double samples_per_s;
+    const struct json_value *object; /* everything else, by the names above */
+    const char *loss_hash, *weights_hash;
+    bool marked; /* something was unusual; the reason is object's "marked" */
+};
+
+struct result_cell {
+    const char *name;
+    const struct json_value *settings;
+    struct result_run runs[RESULT_MAX_ROUNDS]; /* in order of rounds */
+    size_t run_count;
+    double rates[RESULT_MAX_ROUNDS]; /* samples/s of the complete rounds, in order */
+    double median, lowest, highest;  /* of rates */
+    double epoch_median, epoch_lowest, epoch_highest; /* seconds */
+    /* Predictions, samples/s; 0 where there are none. */
+    double predicted, predicted_formula, predicted_trivial;
+    const char *bound; /* "loader", ..., "" */
+};
+
+typedef struct result result;
+
+/* Plain view of a result, valid while it is open. */
+struct result_view {
+    const struct json_value *root;
+    struct result_cell *cells; /* in the order of the file */
+    size_t cell_count;
+    size_t rounds; /* complete rounds: every cell ran */
+    double matters;
+    struct effect *effects; /* decided; the primary first */
+    size_t effect_count;
+    bool finished;
+    size_t failures; /* entries of root's "failures" */
+};
+
+/* Reads and checks a result file, computes medians, effects and verdicts. STATUS_INVALID names what
+ * is missing or of the wrong kind; STATUS_NOT_FOUND, STATUS_IO, STATUS_NO_MEMORY. */
+enum status result_open(const char *path, result **out) MUST_USE;
+void result_close(result **file);
+const struct result_view *result_read_view(const result *file);
+
+/* The cell of that name, NULL when absent. */
+const struct result_cell *result_find_cell(const struct result_view *view, const char *name);
+/* The effect "both/default" or the like, NULL when absent. */
+const struct effect *result_find_effect(const struct result_view *view, const char *name);
+
+#endif
