@@ -134,6 +134,13 @@ device_buffer *loader_slot_buffer(const loader *l, int slot)
     return l->buffers[slot];
 }
 
+void loader_copy_events(const loader *l, int slot, device_event **from, device_event **to)
+{
+    assert(slot >= 0 && slot < l->layout.slots);
+    *from = l->copy_begun[slot];
+    *to = l->copied[slot];
+}
+
 /* --- Failures ------------------------------------------------------------------------------ */
 
 /* A failure that nothing can follow: every later call returns it. */
@@ -498,9 +505,13 @@ static void sum_counters(const loader *l, struct loader_counters *sum)
     }
 }
 
-void loader_read_counters(const loader *l, struct loader_counters *counters)
+void loader_read_counters(loader *l, struct loader_counters *counters)
 {
     const struct loader_counters *base = &l->baseline;
+    /* A device that fails here is reported by the next call that can. */
+    if (l->failure.status == STATUS_OK && poison(l, retire(l)) != STATUS_OK) {
+        status_clear();
+    }
     sum_counters(l, counters);
     counters->batches -= base->batches;
     counters->images -= base->images;

@@ -137,7 +137,7 @@ enum status loader_upload(loader *loader, struct batch *batch) MUST_USE;
 enum status loader_release(loader *loader, struct batch **batch) MUST_USE;
 
 /* Counters since open or the last reset; times in nanoseconds of the calling thread unless said.
- * Reading costs no synchronisation; device times cover the copies whose events were seen. */
+ * Reading costs no synchronisation: it looks which copies have ended, and device times cover those. */
 struct loader_counters {
     uint64_t batches, images;
     uint64_t wait_batch_ns, waits_batch; /* next: no batch was ready */
@@ -159,7 +159,7 @@ struct loader_counters {
      * after an epoch: the rest did not fit and is read from disk in every epoch. */
     uint64_t cache_bytes, cache_images, cache_limit;
 };
-void loader_read_counters(const loader *loader, struct loader_counters *counters);
+void loader_read_counters(loader *loader, struct loader_counters *counters);
 void loader_reset_counters(loader *loader);
 
 /* The timed events around the last copy of a slot, for intervals on the device's clock. Complete once
