@@ -257,9 +257,9 @@ install: all
 	install -m 755 $(PROGRAM) $(DESTDIR)$(PREFIX)/bin/pinline
 	$(if $(WITH_CUDA),install -d $(DESTDIR)$(PREFIX)/lib/pinline)
 	$(if $(WITH_CUDA),install -m 755 $(CUDA_MODULE) $(DESTDIR)$(PREFIX)/lib/pinline/pinline_cuda.so)
-	$(PROGRAM) help --man >$(OUT)/pinline.1
+	$(PROGRAM) man >$(OUT)/pinline.1
 	install -m 644 $(OUT)/pinline.1 $(DESTDIR)$(PREFIX)/share/man/man1/pinline.1
-	$(PROGRAM) help --bash-completion >$(OUT)/pinline.bash
+	$(PROGRAM) completion >$(OUT)/pinline.bash
 	install -m 644 $(OUT)/pinline.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/pinline
 
 uninstall:

@@ -55,6 +55,25 @@ has_header() {
     return 1
 }
 
+has_fuzzer() {
+    for file in "$(clang -print-resource-dir 2>/dev/null)"/lib/*/libclang_rt.fuzzer*.a; do
+        if [ -f "$file" ]; then
+            return 0
+        fi
+    done
+    return 1
+}
+# The version of clang that is there, or that the distribution will install.
+clang_version() {
+    if has_command clang; then
+        clang -dumpversion | cut -d. -f1
+    elif grep -q '^VERSION_CODENAME=bookworm' /etc/os-release 2>/dev/null; then
+        echo 14
+    else
+        echo 18
+    fi
+}
+
 # Names the Debian packages that are missing. `need package test…` runs the test.
 missing=
 need() {
@@ -82,6 +101,7 @@ look() {
     fi
     if [ "$want" = dev ]; then
         need clang has_command clang
+        need "libclang-rt-$(clang_version)-dev" has_fuzzer
         need clang-format-14 has_command clang-format-14
         need cppcheck has_command cppcheck
         need shellcheck has_command shellcheck
