@@ -142,7 +142,7 @@ def compare(args, folder, name):
     rate = 1000.0
     _, updated, dump = run_pinline(args, folder, name, "f32", weights, 1, rate, 0, 0)
     dumped = read_safetensors(dump)
-    batches = [(dumped[f"pixels.{i}"], dumped[f"labels.{i}"].long()) for i in range(1)]
+    batches = [(dumped[f"{i}.pixels"], dumped[f"{i}.labels"].long()) for i in range(1)]
     _, gradients = torch_run(args, name, classes, state, batches, rate, 0, 0, False)
     worst = (0.0, "")
     for key, gradient in gradients.items():
@@ -158,7 +158,7 @@ def compare(args, folder, name):
     rate, momentum, decay = 0.02, 0.9, 5e-4
     losses, _, dump = run_pinline(args, folder, name, "f32", weights, args.steps, rate, momentum, decay)
     dumped = read_safetensors(dump)
-    batches = [(dumped[f"pixels.{i}"], dumped[f"labels.{i}"].long()) for i in range(args.steps)]
+    batches = [(dumped[f"{i}.pixels"], dumped[f"{i}.labels"].long()) for i in range(args.steps)]
     reference, _ = torch_run(args, name, classes, state, batches, rate, momentum, decay, False)
     perturbed, _ = torch_run(args, name, classes, state, batches, rate, momentum, decay, False, 1e-7)
     mine, own = departure(losses, reference), departure(perturbed, reference)
