@@ -178,8 +178,8 @@ struct image_output {
 };
 
 /*
- * Decodes and renders a file by `view`, whose crop box must lie inside the image (asserted: draw it
- * for the facts of image_probe). The filter is the antialiased triangle ("bilinear" of Pillow and of
+ * Decodes and renders a file by `view`, whose crop box must lie inside the image (draw it for the
+ * facts of image_probe), otherwise STATUS_INTERNAL. The filter is the antialiased triangle ("bilinear" of Pillow and of
  * torchvision with antialias=True), within 1 of 255 of theirs when nothing is decoded scaled down.
  * The result depends on data, settings, view and format alone.
  * Statuses of image_probe; STATUS_INVALID for damaged or cut data; STATUS_NO_MEMORY.
@@ -189,7 +189,8 @@ enum status image_render(image_decoder *decoder, const void *data, size_t bytes,
 
 /*
  * The same from pixels that are decoded already: uint8_t [height][width][channels] without padding,
- * channels 1 (grey, repeated) or 3. For caches, packed sets, and raw data. STATUS_NO_MEMORY.
+ * channels 1 (grey, repeated) or 3. For caches, packed sets, and raw data. STATUS_NO_MEMORY;
+ * STATUS_INTERNAL for a crop box outside of the image.
  */
 enum status image_render_pixels(image_decoder *decoder, const uint8_t *pixels, uint32_t width,
                                 uint32_t height, int channels, const struct image_view *view,

@@ -1,0 +1,127 @@
+/*
+ * Antialiased triangle filter over rows of RGB bytes, in fixed point, rows in and rows out.
+ *
+ * The vertical pass comes first: it turns the source rows under the filter into one line with seven
+ * fractional bits, the horizontal pass turns that line into one row of bytes. So an image costs two
+ * multiplications a source byte whatever the ratio, and no image-sized intermediate exists. All
+ * arithmetic is integer: the versions in plain C and for AVX2 give the same bits.
+ *
+ * Internal to loader/. One struct resample belongs to one decoder and is used by one thread.
+ */
+#ifndef PINLINE_LOADER_RESAMPLE_H
+#define PINLINE_LOADER_RESAMPLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "loader/image.h"
+
+/* Fractional bits of the line between the passes: 255 << 7 still fits into int16_t. */
+#define RESAMPLE_LINE_BITS 7
+/* Up to so many taps the vertical pass may round each product to the line's precision. */
+#define RESAMPLE_FEW_TAPS 8
+/* Bytes that follow every row and line of our own, so that vector loads need no special end. */
+#define RESAMPLE_SLACK 64
+
+/* What an axis was built for; equal keys mean equal tables. */
+struct resample_key {
+    double box_start, box_end;     /* crop box, in pixels of the decoded picture */
+    uint32_t size;                 /* pixels of the decoded picture along the axis */
+    uint32_t resize, first, count; /* positions first .. first + count - 1 of `resize` */
+    bool per_output;               /* horizontal: an entry an output pixel, fill and flip in it */
+    int32_t window;
+    enum image_fill fill;
+    bool flip;
+};
+
+/*
+ * Filter tables of one axis. Entry i reads source pixels start[i] .. start[i] + taps[i] - 1 with
+ * weights[i * stride ..]; weights beyond taps[i] are zero and their sum is 1 << bits, or 0 for a
+ * position that shows nothing (taps 0).
+ */
+struct resample_axis {
+    struct resample_key key;
+    bool built;
+    bool identity; /* every entry is one pixel with weight one, or nothing */
+    uint32_t count;
+    uint32_t stride; /* weights an entry: the most taps, rounded up to even */
+    int bits;
+    uint32_t low, high; /* source pixels that are read: low .. high - 1 */
+    uint32_t most_taps;
+    uint32_t *start;
+    uint32_t *taps;
+    uint16_t *weights; /* below 1 << 15, or 1 << 15 itself where bits is 15 */
+    int16_t *pairs;    /* horizontal only: weights as the AVX2 version loads them */
+    size_t entries_capacity, weights_capacity, pairs_capacity;
+    double *scratch;
+    size_t scratch_capacity;
+};
+
+/* The inner loops. `rows`: taps pointers to n bytes; `line`: n values; see resample.c. */
+struct resample_kernels {
+    const char *name;
+    void (*vertical_few)(const uint8_t *const *rows, const uint16_t *weights, uint32_t taps,
+                         int16_t *line, size_t n);
+    void (*vertical_many)(const uint8_t *const *rows, const uint16_t *weights, uint32_t taps,
+                          int bits, int16_t *line, size_t n);
+    /* line[0] is the red of source pixel `axis->low`. Writes 3 * axis->count bytes. */
+    void (*horizontal)(const int16_t *line, const struct resample_axis *axis, uint8_t *out);
+};
+extern const struct resample_kernels resample_kernels_c;
+/* NULL when this CPU or this build has none. */
+const struct resample_kernels *resample_find_avx2(void);
+
+struct resample {
+    const struct resample_kernels *kernels;
+    struct resample_axis horizontal, vertical;
+
+    /* The job in hand. */
+    struct image_view view;
+    struct image_output output;
+    uint32_t left, right, top, bottom; /* wanted part of the decoded picture */
+    uint32_t origin, row_pixels;       /* columns that the decoder delivers */
+    uint32_t next;                     /* next entry of the vertical axis */
+
+    uint8_t *ring; /* ring_rows rows of ring_stride bytes */
+    const uint8_t **rows;
+    const uint8_t **window;
+    size_t ring_rows, ring_stride, ring_capacity, rows_capacity;
+    int16_t *line;
+    size_t line_capacity;
+    uint8_t *narrow; /* one output row as bytes, before it becomes floats */
+    size_t narrow_capacity;
+
+    bool table_valid;
+    float table_mean[3], table_std[3];
+    float table[3][256];
+};
+
+void resample_init(struct resample *resample);
+void resample_fini(struct resample *resample);
+size_t resample_bytes(const struct resample *resample);
+
+/*
+ * Starts a picture of width x height that stands for a source 1 << shift times as large, of which
+ * *view (in source pixels) is wanted. Sets left, right, top, bottom. STATUS_NO_MEMORY.
+ */
+enum status resample_begin(struct resample *resample, const struct image_view *view,
+                           const struct image_output *output, uint32_t width, uint32_t height,
+                           int shift) MUST_USE;
+
+/* Delivered rows will hold columns origin .. origin + row_pixels - 1, which include left .. right-1.
+ * STATUS_NO_MEMORY. */
+enum status resample_layout(struct resample *resample, uint32_t origin,
+                            uint32_t row_pixels) MUST_USE;
+
+/* Where row y goes: 3 * row_pixels bytes, followed by slack. */
+uint8_t *resample_row(struct resample *resample, uint32_t y);
+/* Row y lies there now. Rows come in order; those outside top .. bottom-1 are ignored. */
+void resample_done(struct resample *resample, uint32_t y);
+/* Row y lies at `pixels` and stays there until the picture is finished; no bytes follow it. */
+void resample_take(struct resample *resample, uint32_t y, const uint8_t *pixels);
+/* Writes the rows that show nothing. After the last row that was wanted. */
+void resample_finish(struct resample *resample);
+
+#endif
