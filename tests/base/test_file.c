@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "tests/support/check_run.h"
+#include "tests/support/skip.h"
 
 /* A fresh folder, and the working directory from here on. */
 static char folder[] = "/tmp/pinline-test-file-XXXXXX";
@@ -70,12 +71,23 @@ START_TEST(test_read)
     free(data);
     ck_assert_int_eq(file_read("empty", 0, &data, &bytes), STATUS_OK);
     free(data);
-    /* A file that claims to be empty and is not. */
+    leave_folder();
+}
+END_TEST
+
+START_TEST(test_read_a_file_that_claims_to_be_empty)
+{
+    void *data;
+    size_t bytes;
+    if (!file_exists("/proc/self/status")) {
+        SKIP_TEST("/proc is not mounted here");
+    }
     ck_assert_int_eq(file_read("/proc/self/status", 100000, &data, &bytes), STATUS_OK);
     ck_assert_uint_gt(bytes, 100);
     ck_assert_ptr_nonnull(strstr(data, "Threads:"));
     free(data);
-    leave_folder();
+    expect_refused("/proc/self/status", 20, STATUS_LIMIT, "limit of 20");
+    ck_assert_int_eq(file_make_folder("/proc/pinline"), STATUS_IO);
 }
 END_TEST
 
@@ -84,7 +96,6 @@ START_TEST(test_read_refuses)
     enter_folder();
     put("five", "12345");
     expect_refused("five", 4, STATUS_LIMIT, "limit of 4");
-    expect_refused("/proc/self/status", 20, STATUS_LIMIT, "limit of 20");
     expect_refused("absent", 10, STATUS_NOT_FOUND, "No such file");
     ck_assert_int_eq(mkdir("sub", 0777), 0);
     expect_refused("sub", 10, STATUS_INVALID, "a folder");
@@ -126,6 +137,10 @@ END_TEST
 
 START_TEST(test_a_full_disk_keeps_the_old_file)
 {
+    struct stat facts;
+    if (stat("/dev/full", &facts) != 0 || !S_ISCHR(facts.st_mode)) {
+        SKIP_TEST("no /dev/full here");
+    }
     enter_folder();
     put("target", "old");
     /* Everything written through this name fails with "No space left on device". The second time it
@@ -190,7 +205,6 @@ START_TEST(test_make_folder)
     ck_assert_int_eq(file_make_folder("file"), STATUS_IO);
     ck_assert_ptr_nonnull(strstr(status_message(), "in the way"));
     ck_assert_int_eq(file_make_folder("file/below"), STATUS_IO);
-    ck_assert_int_eq(file_make_folder("/proc/pinline"), STATUS_IO);
     ck_assert_int_eq(file_make_folder(""), STATUS_IO);
     leave_folder();
 }
@@ -214,10 +228,15 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        test_read,          test_read_refuses,
-        test_write,         test_a_full_disk_keeps_the_old_file,
-        test_write_refuses, test_join,
-        test_make_folder,   test_quote,
+        test_read,
+        test_read_a_file_that_claims_to_be_empty,
+        test_read_refuses,
+        test_write,
+        test_a_full_disk_keeps_the_old_file,
+        test_write_refuses,
+        test_join,
+        test_make_folder,
+        test_quote,
     };
     return check_run("file", tests, sizeof tests / sizeof tests[0], 0);
 }
