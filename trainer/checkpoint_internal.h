@@ -1,0 +1,33 @@
+/* What writing and reading of checkpoints share. */
+#ifndef PINLINE_TRAINER_CHECKPOINT_INTERNAL_H
+#define PINLINE_TRAINER_CHECKPOINT_INTERNAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "models/safetensors.h"
+
+#define CHECKPOINT_VERSION 1
+#define CHECKPOINT_KEY "pinline"
+#define CHECKPOINT_HASH_KEY "pinline_hash"
+#define CHECKPOINT_NAME_BYTES 160
+
+/* Paths of the pair in one folder, malloc'ed. */
+struct checkpoint__paths {
+    char *weights, *state, *previous, *new_weights, *new_state;
+};
+/* STATUS_NO_MEMORY; fini accepts a half-built value. */
+enum status checkpoint__paths_init(struct checkpoint__paths *paths, const char *folder) MUST_USE;
+void checkpoint__paths_fini(struct checkpoint__paths *paths);
+
+/* Whether both files are whole and the state names the hash of these weights. */
+bool checkpoint__belongs(const char *weights, const char *state);
+
+/* Continues a hash over the name and the bytes of an entry. */
+uint64_t checkpoint__hash(uint64_t hash, const struct safetensors_entry *entry);
+
+/* The name of an optimiser state entry, into CHECKPOINT_NAME_BYTES bytes. */
+void checkpoint__state_name(const char *parameter, int which, char *name);
+
+#endif

@@ -1,0 +1,630 @@
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "models/safetensors.h"
+#include "trainer/checkpoint.h"
+#include "trainer/checkpoint_internal.h"
+
+struct checkpoint {
+    char *path; /* of the weights that are used */
+    safetensors *weights, *state;
+    json_document *document;
+    const struct json_value *root;
+};
+
+/* --- Paths ---------------------------------------------------------------------------------- */
+
+enum status checkpoint__paths_init(struct checkpoint__paths *paths, const char *folder)
+{
+    paths->weights = file_join(folder, "last.safetensors");
+    paths->state = file_join(folder, "last.state.safetensors");
+    paths->previous = file_join(folder, "last.previous.safetensors");
+    paths->new_weights = file_join(folder, "last.new.safetensors");
+    paths->new_state = file_join(folder, "last.new.state.safetensors");
+    if (!paths->weights || !paths->state || !paths->previous || !paths->new_weights ||
+        !paths->new_state) {
+        return FAIL(STATUS_NO_MEMORY, "no memory for the paths of a checkpoint");
+    }
+    return STATUS_OK;
+}
+
+void checkpoint__paths_fini(struct checkpoint__paths *paths)
+{
+    free(paths->weights);
+    free(paths->state);
+    free(paths->previous);
+    free(paths->new_weights);
+    free(paths->new_state);
+    memset(paths, 0, sizeof *paths);
+}
+
+/* --- Hashes --------------------------------------------------------------------------------- */
+
+static uint64_t hash_file(uint64_t hash, const safetensors *file)
+{
+    for (size_t i = 0; i < safetensors_count(file); i++) {
+        hash = checkpoint__hash(hash, safetensors_at(file, i));
+    }
+    return hash;
+}
+
+static bool read_hex64(const char *text, uint64_t *value)
+{
+    char *end = NULL;
+    if (!text || strlen(text) != 16) {
+        return false;
+    }
+    *value = strtoull(text, &end, 16);
+    return *end == '\0';
+}
+
+/* The JSON of a file's "pinline" entry; *document NULL where the file has none. */
+static enum status parse_metadata(const char *path, const safetensors *file,
+                                  json_document **document)
+{
+    const char *text = safetensors_metadata_value(file, CHECKPOINT_KEY);
+    *document = NULL;
+    if (!text) {
+        return STATUS_OK;
+    }
+    const enum status status = json_parse(text, strlen(text), document);
+    if (status != STATUS_OK) {
+        status_prefix("%s: metadata \"%s\"", path, CHECKPOINT_KEY);
+    }
+    return status;
+}
+
+/* Whether the tensors are those that were written, where the file says what was written. */
+static enum status check_weights_hash(const char *path, const safetensors *file)
+{
+    json_document *document;
+    uint64_t recorded;
+    TRY(parse_metadata(path, file, &document));
+    const char *digits =
+        document ? json_member_string(json_root(document), "weights_hash", NULL) : NULL;
+    const bool known = read_hex64(digits, &recorded);
+    json_document_destroy(&document);
+    if (known && hash_file(HASH_START, file) != recorded) {
+        return FAIL(STATUS_INVALID,
+                    "%s was changed after it was written: its weights do not have the hash that "
+                    "it records; use another checkpoint",
+                    path);
+    }
+    return STATUS_OK;
+}
+
+/* --- Weights -------------------------------------------------------------------------------- */
+
+static void shape_text(int dims, const int64_t *shape, char *text, size_t bytes)
+{
+    size_t used = (size_t)snprintf(text, bytes, "[");
+    for (int d = 0; d < dims && used < bytes; d++) {
+        used += (size_t)snprintf(text + used, bytes - used, "%s%lld", d ? ", " : "",
+                                 (long long)shape[d]);
+    }
+    if (used < bytes) {
+        snprintf(text + used, bytes - used, "]");
+    }
+}
+
+static enum status check_shape(const char *path, const char *model,
+                               const struct parameter *parameter,
+                               const struct safetensors_entry *entry)
+{
+    const bool counter = parameter->kind == PARAMETER_COUNTER;
+    if (entry->dtype != (counter ? SAFETENSORS_I64 : SAFETENSORS_F32)) {
+        return FAIL(STATUS_MISMATCH, "%s: \"%s\" is not stored as %s; convert the file", path,
+                    entry->name, counter ? "I64" : "F32");
+    }
+    bool same = entry->dims == parameter->dims;
+    for (int d = 0; same && d < entry->dims; d++) {
+        same = entry->shape[d] == parameter->shape[d];
+    }
+    if (!same) {
+        char found[96], wanted[96];
+        shape_text(entry->dims, entry->shape, found, sizeof found);
+        shape_text(parameter->dims, parameter->shape, wanted, sizeof wanted);
+        return FAIL(STATUS_MISMATCH,
+                    "%s: \"%s\" has the shape %s, %s needs %s: the file is of another model, image "
+                    "size or number of classes",
+                    path, entry->name, found, model, wanted);
+    }
+    return STATUS_OK;
+}
+
+static enum status check_finite(const char *path, const struct safetensors_entry *entry)
+{
+    const uint8_t *bytes = entry->data;
+    for (size_t at = 0; entry->dtype == SAFETENSORS_F32 && at < entry->bytes; at += sizeof(float)) {
+        float value;
+        memcpy(&value, bytes + at, sizeof value);
+        if (!isfinite(value)) {
+            return FAIL(STATUS_INVALID, "%s: \"%s\" holds a value that is not finite", path,
+                        entry->name);
+        }
+    }
+    return STATUS_OK;
+}
+
+/* Names the model that a file says it holds. */
+static const char *recorded_model(const struct json_value *root)
+{
+    return root ? json_member_string(root, "model", NULL) : NULL;
+}
+
+static enum status set_parameters(const char *path, const char *model, const safetensors *file,
+                                  network *net)
+{
+    const int count = network_parameter_count(net);
+    size_t used = 0;
+    for (int i = 0; i < count; i++) {
+        const struct parameter *parameter = network_parameter(net, i);
+        const struct safetensors_entry *entry = safetensors_find(file, parameter->name);
+        if (!entry && parameter->kind == PARAMETER_COUNTER) {
+            const int64_t zero = 0;
+            TRY(network_set_parameter(net, i, &zero));
+            continue;
+        }
+        if (!entry) {
+            return FAIL(STATUS_MISMATCH, "%s: \"%s\" is missing: the file is not of the model %s",
+                        path, parameter->name, model);
+        }
+        TRY(check_shape(path, model, parameter, entry));
+        TRY(check_finite(path, entry));
+        used++;
+    }
+    for (size_t i = 0; used != safetensors_count(file) && i < safetensors_count(file); i++) {
+        bool known = false;
+        for (int p = 0; p < count && !known; p++) {
+            known = strcmp(network_parameter(net, p)->name, safetensors_at(file, i)->name) == 0;
+        }
+        if (!known) {
+            return FAIL(STATUS_MISMATCH, "%s: %s has no \"%s\": the file is of another model", path,
+                        model, safetensors_at(file, i)->name);
+        }
+    }
+    /* All is known to fit before the first value changes. */
+    for (int i = 0; i < count; i++) {
+        const struct safetensors_entry *entry =
+            safetensors_find(file, network_parameter(net, i)->name);
+        if (entry) {
+            TRY(network_set_parameter(net, i, entry->data));
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status load_weights(const char *path, const char *model, const safetensors *file,
+                                network *net)
+{
+    json_document *document;
+    TRY(check_weights_hash(path, file));
+    TRY(parse_metadata(path, file, &document));
+    const char *other = document ? recorded_model(json_root(document)) : NULL;
+    enum status status = STATUS_OK;
+    if (other && strcmp(other, model) != 0) {
+        status = FAIL(STATUS_MISMATCH, "%s holds weights of %s, not of %s; give --model %s", path,
+                      other, model, other);
+    }
+    json_document_destroy(&document);
+    TRY(status);
+    return set_parameters(path, model, file, net);
+}
+
+enum status checkpoint_load_weights(const char *path, const char *model, network *net)
+{
+    safetensors *file = NULL;
+    enum status status = safetensors_open(path, &file);
+    if (status == STATUS_OK) {
+        status = load_weights(path, model, file, net);
+    }
+    safetensors_close(&file);
+    return status;
+}
+
+static void read_floats(const struct json_value *array, float values[3])
+{
+    for (size_t i = 0; i < 3 && array && array->kind == JSON_ARRAY && i < array->count; i++) {
+        values[i] = (float)array->items[i].number;
+    }
+}
+
+enum status checkpoint_read_model(const char *path, struct checkpoint_model *out)
+{
+    safetensors *file = NULL;
+    memset(out, 0, sizeof *out);
+    enum status status = safetensors_open(path, &file);
+    if (status == STATUS_OK) {
+        status = parse_metadata(path, file, &out->document);
+    }
+    safetensors_close(&file);
+    TRY(status);
+    const struct json_value *root = out->document ? json_root(out->document) : NULL;
+    const struct json_value *names = json_member(root, "classes");
+    out->model = recorded_model(root);
+    if (!out->model || !names || names->kind != JSON_ARRAY) {
+        return STATUS_OK;
+    }
+    for (size_t i = 0; i < names->count; i++) {
+        if (names->items[i].kind != JSON_STRING) {
+            return FAIL(STATUS_INVALID, "%s: the table of classes is damaged", path);
+        }
+    }
+    out->known = true;
+    out->stem = json_member_string(root, "stem", "auto");
+    out->size = (int)json_member_int(root, "size", 0);
+    out->classes = (int)names->count;
+    out->class_names = names;
+    out->centre = strcmp(json_member_string(root, "view", "whole"), "centre") == 0;
+    for (int i = 0; i < 3; i++) {
+        out->mean[i] = 0.5F;
+        out->deviation[i] = 0.25F;
+    }
+    read_floats(json_member(root, "mean"), out->mean);
+    read_floats(json_member(root, "std"), out->deviation);
+    return STATUS_OK;
+}
+
+void checkpoint_model_close(struct checkpoint_model *model)
+{
+    json_document_destroy(&model->document);
+    memset(model, 0, sizeof *model);
+}
+
+/* --- Opening a pair ------------------------------------------------------------------------- */
+
+static enum status open_state(const char *path, checkpoint *from)
+{
+    uint64_t recorded;
+    TRY(safetensors_open(path, &from->state));
+    const char *text = safetensors_metadata_value(from->state, CHECKPOINT_KEY);
+    const char *digits = safetensors_metadata_value(from->state, CHECKPOINT_HASH_KEY);
+    if (!text || !read_hex64(digits, &recorded)) {
+        return FAIL(STATUS_INVALID, "%s is not the state of a run of this program", path);
+    }
+    if (hash_file(hash_text(HASH_START, text), from->state) != recorded) {
+        return FAIL(STATUS_INVALID,
+                    "%s was changed after it was written: its hash is another; the run cannot be "
+                    "resumed from it, start from its weights with --weights",
+                    path);
+    }
+    TRY(parse_metadata(path, from->state, &from->document));
+    from->root = json_root(from->document);
+    if (json_member_int(from->root, "version", -1) != CHECKPOINT_VERSION) {
+        return FAIL(STATUS_UNSUPPORTED, "%s has version %lld of the format, this program reads %d",
+                    path, (long long)json_member_int(from->root, "version", -1),
+                    CHECKPOINT_VERSION);
+    }
+    return STATUS_OK;
+}
+
+/* Opens the weights at `path` when they are those of the state. */
+static enum status open_weights(const char *path, const struct json_value *state,
+                                safetensors **weights)
+{
+    uint64_t recorded;
+    TRY(safetensors_open(path, weights));
+    if (!read_hex64(json_member_string(state, "weights_hash", NULL), &recorded) ||
+        hash_file(HASH_START, *weights) != recorded) {
+        safetensors_close(weights);
+        return FAIL(STATUS_INVALID,
+                    "%s does not belong to the state beside it, or was changed after it was "
+                    "written: its hash is another; start from it with --weights instead",
+                    path);
+    }
+    return STATUS_OK;
+}
+
+bool checkpoint__belongs(const char *weights, const char *state)
+{
+    checkpoint from;
+    memset(&from, 0, sizeof from);
+    const bool belongs = open_state(state, &from) == STATUS_OK &&
+                         open_weights(weights, from.root, &from.weights) == STATUS_OK;
+    safetensors_close(&from.weights);
+    safetensors_close(&from.state);
+    json_document_destroy(&from.document);
+    status_clear();
+    return belongs;
+}
+
+static enum status open_pair(const char *path, const struct checkpoint__paths *paths,
+                             checkpoint *from)
+{
+    if (!file_exists(paths->state)) {
+        return FAIL(STATUS_NOT_FOUND,
+                    "%s: there is no %s beside it, so it is weights alone and cannot be resumed; "
+                    "start from it with --weights",
+                    path, paths->state);
+    }
+    TRY(open_state(paths->state, from));
+    const enum status status = open_weights(path, from->root, &from->weights);
+    if (status == STATUS_OK) {
+        from->path = strdup(path);
+    } else {
+        struct status_report report;
+        status_save(&report, status);
+        if (!file_exists(paths->previous) ||
+            open_weights(paths->previous, from->root, &from->weights) != STATUS_OK) {
+            return status_restore(&report);
+        }
+        status_clear();
+        log_warn("the last checkpoint was not finished; going on from the one before, %s",
+                 paths->previous);
+        from->path = strdup(paths->previous);
+    }
+    return from->path ? STATUS_OK : FAIL(STATUS_NO_MEMORY, "no memory for a path");
+}
+
+enum status checkpoint_open(const char *path, checkpoint **out)
+{
+    struct checkpoint__paths paths;
+    *out = NULL;
+    const char *slash = strrchr(path, '/');
+    if (strcmp(slash ? slash + 1 : path, "last.safetensors") != 0) {
+        return FAIL(STATUS_USAGE,
+                    "--resume takes a run's last.safetensors, whose state lies beside it, not %s; "
+                    "--weights starts from any weights",
+                    path);
+    }
+    char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    checkpoint *from = calloc(1, sizeof *from);
+    enum status status = STATUS_OK;
+    memset(&paths, 0, sizeof paths);
+    if (!folder || !from) {
+        status = FAIL(STATUS_NO_MEMORY, "no memory for a checkpoint");
+    }
+    if (status == STATUS_OK) {
+        status = checkpoint__paths_init(&paths, folder);
+    }
+    if (status == STATUS_OK) {
+        status = open_pair(path, &paths, from);
+    }
+    checkpoint__paths_fini(&paths);
+    free(folder);
+    if (status != STATUS_OK) {
+        checkpoint_close(&from);
+    }
+    *out = from;
+    return status;
+}
+
+void checkpoint_close(checkpoint **from)
+{
+    if (!*from) {
+        return;
+    }
+    safetensors_close(&(*from)->weights);
+    safetensors_close(&(*from)->state);
+    json_document_destroy(&(*from)->document);
+    free((*from)->path);
+    free(*from);
+    *from = NULL;
+}
+
+const struct json_value *checkpoint_settings(const checkpoint *from)
+{
+    return json_member(from->root, "settings");
+}
+
+const struct json_value *checkpoint_plans(const checkpoint *from)
+{
+    return json_member(from->root, "plans");
+}
+
+void checkpoint_read_position(const checkpoint *from, struct checkpoint_position *position)
+{
+    position->epoch = (uint32_t)json_member_int(from->root, "epoch", 0);
+    position->batch = (uint32_t)json_member_int(from->root, "batch", 0);
+    position->best_accuracy = json_member_double(from->root, "best_accuracy", -1);
+    position->best_epoch = (uint32_t)json_member_int(from->root, "best_epoch", 0);
+    position->seconds = json_member_double(from->root, "seconds", 0);
+}
+
+/* --- Checks --------------------------------------------------------------------------------- */
+
+/* What decides which pixels and which arithmetic a step sees: another value is another run. */
+static const char *const fixed_options[] = {
+    "model",     "batch-size", "size",           "seed",     "shuffle",         "drop-last",
+    "augment",   "padding",    "flip",           "mean",     "std",             "stem",
+    "optimizer", "nesterov",   "decay-all",      "transfer", "label-smoothing", "decoders",
+    "precision", "exact-decode", "exif-orientation", "on-bad-image",
+};
+
+/* What changes the result from here on, which may be wanted. */
+static const char *const steering_options[] = {
+    "epochs",   "lr",           "momentum",  "weight-decay",  "beta1",      "beta2",    "epsilon",
+    "schedule", "warmup-epochs", "step-epochs", "step-factor", "final-lr", "deterministic",
+};
+
+static bool is_one_of(const char *name, const char *const *names, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool values_equal(const struct json_value *a, const struct json_value *b)
+{
+    if (!a || !b || a->kind != b->kind) {
+        return false;
+    }
+    switch (a->kind) {
+    case JSON_BOOL:
+        return a->boolean == b->boolean;
+    case JSON_NUMBER:
+        return a->number == b->number;
+    case JSON_STRING:
+        return strcmp(a->string, b->string) == 0;
+    case JSON_ARRAY:
+        if (a->count != b->count) {
+            return false;
+        }
+        for (size_t i = 0; i < a->count; i++) {
+            if (!values_equal(&a->items[i], &b->items[i])) {
+                return false;
+            }
+        }
+        return true;
+    default:
+        return true;
+    }
+}
+
+static void value_text(const struct json_value *value, char *text, size_t bytes)
+{
+    if (!value) {
+        snprintf(text, bytes, "nothing");
+        return;
+    }
+    switch (value->kind) {
+    case JSON_BOOL:
+        snprintf(text, bytes, "%s", value->boolean ? "on" : "off");
+        break;
+    case JSON_NUMBER:
+        snprintf(text, bytes, "%.10g", value->number);
+        break;
+    case JSON_STRING:
+        snprintf(text, bytes, "%s", value->string);
+        break;
+    case JSON_ARRAY: {
+        size_t used = 0;
+        text[0] = '\0';
+        for (size_t i = 0; i < value->count && used < bytes; i++) {
+            used += (size_t)snprintf(text + used, bytes - used, "%s%.7g", i ? "," : "",
+                                     value->items[i].number);
+        }
+        break;
+    }
+    default:
+        snprintf(text, bytes, "nothing");
+    }
+}
+
+static void write_settings(void *context, struct json_writer *writer)
+{
+    job_write_settings(context, writer);
+}
+
+static enum status compare_settings(const struct json_value *recorded,
+                                    const struct json_value *present)
+{
+    const size_t fixed_count = sizeof fixed_options / sizeof fixed_options[0];
+    const size_t steering_count = sizeof steering_options / sizeof steering_options[0];
+    for (size_t i = 0; i < present->count; i++) {
+        const char *name = present->names[i];
+        const struct json_value *now = &present->items[i];
+        const struct json_value *then = json_member(recorded, name);
+        if (values_equal(then, now)) {
+            continue;
+        }
+        char now_text[128], then_text[128];
+        value_text(now, now_text, sizeof now_text);
+        value_text(then, then_text, sizeof then_text);
+        if (is_one_of(name, fixed_options, fixed_count)) {
+            return FAIL(STATUS_MISMATCH,
+                        "the run to resume has --%s %s, not %s; leave the flag out to go on, or "
+                        "start a new run from its weights with --weights",
+                        name, then_text, now_text);
+        }
+        if (is_one_of(name, steering_options, steering_count)) {
+            log_warn("resuming with --%s %s instead of %s: from here on the result is not that of "
+                     "an uninterrupted run",
+                     name, now_text, then_text);
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status checkpoint_check_settings(const checkpoint *from, const struct settings *settings)
+{
+    char *text;
+    json_document *document = NULL;
+    struct settings copy = *settings;
+    TRY(job_json_text(write_settings, &copy, &text));
+    enum status status = json_parse(text, strlen(text), &document);
+    if (status == STATUS_OK) {
+        status = compare_settings(checkpoint_settings(from), json_root(document));
+    }
+    json_document_destroy(&document);
+    free(text);
+    return status;
+}
+
+enum status checkpoint_check_data(const checkpoint *from, const dataset *train_set)
+{
+    const size_t images = dataset_count(train_set);
+    const int64_t recorded_images = json_member_int(from->root, "train_images", -1);
+    uint64_t recorded = 0;
+    if (recorded_images != (int64_t)images) {
+        return FAIL(STATUS_MISMATCH,
+                    "%s was trained on %lld images, --data has %zu: a run goes on with its own data "
+                    "only; start a new one from its weights with --weights",
+                    from->path, (long long)recorded_images, images);
+    }
+    if (!read_hex64(json_member_string(from->root, "train_fingerprint", NULL), &recorded) ||
+        recorded != dataset_fingerprint(train_set)) {
+        return FAIL(STATUS_MISMATCH,
+                    "%s was trained on other images: as many, but names, sizes or classes differ; a "
+                    "run goes on with its own data only; start a new one from its weights with "
+                    "--weights",
+                    from->path);
+    }
+    return STATUS_OK;
+}
+
+static void warn_other_libraries(const checkpoint *from, struct job *job)
+{
+    struct device_facts facts;
+    if (device_read_facts(job->dev, &facts) != STATUS_OK) {
+        status_clear();
+        return;
+    }
+    const struct json_value *then = json_member(from->root, "device");
+    const struct {
+        const char *what, *recorded, *now;
+    } items[] = {
+        {"device", json_member_string(then, "name", ""), facts.name},
+        {"BLAS", json_member_string(then, "blas", ""), facts.blas},
+        {"cuDNN", json_member_string(then, "cudnn", ""), facts.cudnn},
+    };
+    for (size_t i = 0; i < sizeof items / sizeof items[0]; i++) {
+        if (strcmp(items[i].recorded, items[i].now) != 0) {
+            log_warn("the checkpoint was written with %s \"%s\", this is \"%s\": results may differ "
+                     "in their last bits",
+                     items[i].what, items[i].recorded, items[i].now);
+        }
+    }
+}
+
+enum status checkpoint_restore(const checkpoint *from, struct job *job)
+{
+    network *net = job->net;
+    TRY(load_weights(from->path, job->settings.network.model, from->weights, net));
+    for (int which = 0; which < network_state_count(net); which++) {
+        for (int i = 0; i < network_parameter_count(net); i++) {
+            const struct parameter *parameter = network_parameter(net, i);
+            if (parameter->kind != PARAMETER_WEIGHT) {
+                continue;
+            }
+            char name[CHECKPOINT_NAME_BYTES];
+            checkpoint__state_name(parameter->name, which, name);
+            const struct safetensors_entry *entry = safetensors_find(from->state, name);
+            if (!entry) {
+                return FAIL(STATUS_MISMATCH, "the state beside %s has no \"%s\"", from->path, name);
+            }
+            TRY(check_shape(from->path, job->settings.network.model, parameter, entry));
+            TRY(network_set_state(net, i, which, entry->data));
+        }
+    }
+    warn_other_libraries(from, job);
+    return STATUS_OK;
+}

@@ -1,0 +1,33 @@
+/* The subcommands of this layer, for the table in pinline.c. */
+#ifndef PINLINE_TRAINER_COMMANDS_H
+#define PINLINE_TRAINER_COMMANDS_H
+
+#include "trainer/options.h"
+#include "trainer/settings.h"
+
+extern const struct command command_train;
+extern const struct command command_eval;
+extern const struct command command_predict;
+extern const struct command command_doctor;
+extern const struct command command_bench;
+extern const struct command command_synth;
+extern const struct command command_check;
+extern const struct command command_pack;
+
+/* Sets the log level by --quiet and --verbose. */
+void command_set_log_level(const struct settings *settings);
+
+/*
+ * Takes model, stem, image size, mean, deviation and view from the weights file in
+ * settings->weights, where the command line does not say otherwise. The names stay valid as long as
+ * the process. STATUS_USAGE where --weights is missing; statuses of checkpoint_read_model.
+ */
+enum status command_take_model(struct settings *settings) MUST_USE;
+
+/* Prints one JSON document on standard output: `write(context, writer)`, pretty. */
+void command_print_json(void (*write)(void *context, struct json_writer *writer), void *context);
+
+/* Prints `text` as a CSV field: in quotes where it holds a comma, a quote or a line break. */
+void command_print_csv_text(FILE *out, const char *text);
+
+#endif

@@ -1,0 +1,516 @@
+#include "trainer/train_loop.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/stop.h"
+#include "trainer/dump.h"
+#include "trainer/verify.h"
+
+enum {
+    /* Entries: those under way, and as many before them, whose times the overlap needs. */
+    RING = 16,
+    AHEAD_LEAST = 2,
+    AHEAD_MOST = 4,
+    /* Floats between two losses: a cache line, so that the device's write and the host's read of
+     * neighbours do not meet. */
+    LOSS_STRIDE = 16,
+    NAMED_SAMPLES = 4
+};
+_Static_assert(RING >= 2 * AHEAD_MOST + 1, "the ring must hold the steps that a copy can overlap");
+
+/* A step that was issued. */
+struct entry {
+    struct train_step step; /* `loss` once it was read */
+    int slot;
+    device_event *begin, *end; /* timed, in the compute stream */
+    double begin_ms, end_ms;   /* since the epoch's origin, once read */
+    uint32_t *samples;         /* `step.n` numbers */
+};
+
+struct train_loop {
+    struct job *job;
+    struct train_hooks hooks;
+    int ahead;
+    struct host_buffer losses_memory; /* RING losses, LOSS_STRIDE floats apart */
+    device_event *origin;
+    struct entry ring[RING];
+    uint64_t issued, seen; /* steps of this epoch: issued >= seen, issued - seen <= ahead */
+    float *losses;         /* one a batch of an epoch */
+    double loss_sum;       /* over samples */
+    double compute_ms, copy_ms, hidden_ms;
+    uint64_t begin_ns;                  /* of the epoch */
+    const struct train_epoch *progress; /* its account, while it runs */
+    verifier *verify;
+    batch_dump *dump;
+};
+
+/* --- Opening -------------------------------------------------------------------------------- */
+
+static enum status open_parts(train_loop *loop)
+{
+    struct job *job = loop->job;
+    const size_t batch = (size_t)job->settings.loader.batch_size;
+    const int slots = job->train_layout.slots;
+    loop->ahead = slots < AHEAD_LEAST ? AHEAD_LEAST : slots > AHEAD_MOST ? AHEAD_MOST : slots;
+    loop->losses = malloc((size_t)job->train_layout.batches * sizeof *loop->losses);
+    if (!loop->losses) {
+        return FAIL(STATUS_NO_MEMORY, "no memory for the losses of %u steps",
+                    job->train_layout.batches);
+    }
+    TRY(device_host_buffer_create(job->dev, RING * LOSS_STRIDE * sizeof(float),
+                                  HOST_MEMORY_ALLOCATED, &loop->losses_memory));
+    TRY(device_event_create(job->dev, true, &loop->origin));
+    for (int i = 0; i < RING; i++) {
+        struct entry *entry = &loop->ring[i];
+        TRY(device_event_create(job->dev, true, &entry->begin));
+        TRY(device_event_create(job->dev, true, &entry->end));
+        entry->samples = malloc(batch * sizeof *entry->samples);
+        if (!entry->samples) {
+            return FAIL(STATUS_NO_MEMORY, "no memory for the samples of a step");
+        }
+    }
+    if (job->settings.verify_batches) {
+        TRY(verifier_open(job, RING, &loop->verify));
+    }
+    if (job->settings.dump_batches) {
+        TRY(batch_dump_open(job, &loop->dump));
+    }
+    return STATUS_OK;
+}
+
+enum status train_loop_open(struct job *job, const struct train_hooks *hooks, train_loop **out)
+{
+    train_loop *loop = calloc(1, sizeof *loop);
+    *out = NULL;
+    if (!loop) {
+        return FAIL(STATUS_NO_MEMORY, "no memory for the training loop");
+    }
+    loop->job = job;
+    if (hooks) {
+        loop->hooks = *hooks;
+    }
+    const enum status status = open_parts(loop);
+    if (status != STATUS_OK) {
+        train_loop_close(&loop);
+    }
+    *out = loop;
+    return status;
+}
+
+void train_loop_close(train_loop **handle)
+{
+    train_loop *loop = *handle;
+    if (!loop) {
+        return;
+    }
+    device *dev = loop->job->dev;
+    verifier_close(&loop->verify);
+    batch_dump_close(&loop->dump);
+    for (int i = 0; i < RING; i++) {
+        device_event_destroy(dev, &loop->ring[i].begin);
+        device_event_destroy(dev, &loop->ring[i].end);
+        free(loop->ring[i].samples);
+    }
+    device_event_destroy(dev, &loop->origin);
+    device_host_buffer_destroy(dev, &loop->losses_memory);
+    free(loop->losses);
+    free(loop);
+    *handle = NULL;
+}
+
+/* --- Steps that are done -------------------------------------------------------------------- */
+
+static enum status diverged(const train_loop *loop, const struct entry *entry)
+{
+    char names[1024];
+    size_t used = 0;
+    names[0] = '\0';
+    for (int i = 0; i < entry->step.n && i < NAMED_SAMPLES && used < sizeof names; i++) {
+        char name[160], quoted[200];
+        dataset_sample_name(loop->job->train_set, entry->samples[i], name, sizeof name);
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "",
+                                 file_quote(name, quoted, sizeof quoted));
+    }
+    return FAIL(STATUS_DIVERGED,
+                "the loss of step %llu (epoch %u, batch %u) is %s at learning rate %g; the batch "
+                "held %s%s (%d images); lower --lr (%g for instance) or add --warmup-epochs, and "
+                "look at these images; checkpoints hold the weights from before",
+                (unsigned long long)entry->step.step, entry->step.epoch + 1, entry->step.batch,
+                isnan(entry->step.loss) ? "not a number" : "infinite", entry->step.rate, names,
+                entry->step.n > NAMED_SAMPLES ? ", ..." : "", entry->step.n, entry->step.rate / 10);
+}
+
+static double overlap(double a_begin, double a_end, double b_begin, double b_end)
+{
+    const double begin = a_begin > b_begin ? a_begin : b_begin;
+    const double end = a_end < b_end ? a_end : b_end;
+    return end > begin ? end - begin : 0;
+}
+
+/*
+ * Places a step and its copy on the device's clock. Times are counted from the event that is nearest
+ * before, since a difference loses digits with its length. The copy was issued after the host had
+ * seen the step `ahead` before it end, so it overlaps none but the steps in between.
+ */
+static enum status read_times(train_loop *loop, struct entry *entry)
+{
+    device *dev = loop->job->dev;
+    const uint64_t number = loop->seen;
+    const struct entry *before = number > 0 ? &loop->ring[(number - 1) % RING] : NULL;
+    const uint64_t ahead = (uint64_t)loop->ahead;
+    const struct entry *ended = number >= ahead ? &loop->ring[(number - ahead) % RING] : NULL;
+    double gap, length, copy_wait, copy_length;
+    TRY(device_event_elapsed(dev, before ? before->end : loop->origin, entry->begin, &gap));
+    TRY(device_event_elapsed(dev, entry->begin, entry->end, &length));
+    entry->begin_ms = (before ? before->end_ms : 0) + gap;
+    entry->end_ms = entry->begin_ms + length;
+    device_event *copy_from, *copy_to;
+    loader_copy_events(loop->job->train_loader, entry->slot, &copy_from, &copy_to);
+    TRY(device_event_elapsed(dev, ended ? ended->end : loop->origin, copy_from, &copy_wait));
+    TRY(device_event_elapsed(dev, copy_from, copy_to, &copy_length));
+    const double copy_begin = (ended ? ended->end_ms : 0) + copy_wait;
+    for (uint64_t other = number >= ahead ? number - ahead : 0; other < number; other++) {
+        const struct entry *running = &loop->ring[other % RING];
+        loop->hidden_ms += overlap(copy_begin, copy_begin + copy_length, running->begin_ms,
+                                   running->end_ms);
+    }
+    entry->step.copy_begin = copy_begin * 1e-3;
+    entry->step.copy_end = (copy_begin + copy_length) * 1e-3;
+    entry->step.begin = entry->begin_ms * 1e-3;
+    entry->step.end = entry->end_ms * 1e-3;
+    loop->compute_ms += length;
+    loop->copy_ms += copy_length;
+    return STATUS_OK;
+}
+
+/* The oldest step under way has run. */
+static enum status see_oldest(train_loop *loop)
+{
+    struct entry *entry = &loop->ring[loop->seen % RING];
+    const float *losses = loop->losses_memory.data;
+    entry->step.loss = losses[(loop->seen % RING) * LOSS_STRIDE];
+    TRY(read_times(loop, entry));
+    loop->losses[loop->seen] = entry->step.loss;
+    loop->seen++;
+    if (loop->verify) {
+        TRY(verifier_check(loop->verify, (int)((loop->seen - 1) % RING)));
+    }
+    if (!isfinite(entry->step.loss)) {
+        return diverged(loop, entry);
+    }
+    loop->loss_sum += (double)entry->step.loss * entry->step.good;
+    if (loop->hooks.seen) {
+        TRY(loop->hooks.seen(loop->hooks.context, &entry->step));
+    }
+    return STATUS_OK;
+}
+
+/* Reads what is complete without waiting. */
+static enum status poll(train_loop *loop)
+{
+    while (loop->seen < loop->issued) {
+        bool complete = false;
+        TRY(device_event_query(loop->job->dev, loop->ring[loop->seen % RING].end, &complete));
+        if (!complete) {
+            break;
+        }
+        TRY(see_oldest(loop));
+    }
+    return STATUS_OK;
+}
+
+/* Waits until at most `most` steps are under way. */
+static enum status wait_for_steps(train_loop *loop, uint64_t most, struct train_epoch *result)
+{
+    while (loop->issued - loop->seen > most) {
+        device_event *end = loop->ring[loop->seen % RING].end;
+        bool complete = false;
+        TRY(device_event_query(loop->job->dev, end, &complete));
+        if (!complete) {
+            const uint64_t from = clock_now_ns();
+            TRY(device_event_wait(loop->job->dev, end));
+            result->host.wait_device += clock_seconds(from, clock_now_ns());
+            result->waits_device++;
+        }
+        TRY(see_oldest(loop));
+    }
+    return STATUS_OK;
+}
+
+/* --- One step ------------------------------------------------------------------------------- */
+
+static enum status issue_step(train_loop *loop, struct batch **batch, uint64_t step,
+                              struct train_epoch *result)
+{
+    struct job *job = loop->job;
+    const int number = (int)(loop->issued % RING);
+    struct entry *entry = &loop->ring[number];
+    const int n = (*batch)->n;
+    schedule_fill(&job->schedule, step, (*batch)->scalars);
+    entry->step = (struct train_step){.step = step,
+                                      .epoch = (*batch)->epoch,
+                                      .batch = (*batch)->index,
+                                      .n = n,
+                                      .good = (*batch)->good,
+                                      .rate = schedule_rate(&job->schedule, step)};
+    entry->slot = (*batch)->slot;
+    memcpy(entry->samples, (*batch)->samples, (size_t)n * sizeof *entry->samples);
+
+    const uint64_t before_copy = clock_now_ns();
+    TRY(loader_upload(job->train_loader, *batch));
+    const uint64_t before_issue = clock_now_ns();
+    TRY(device_event_record(job->dev, entry->begin, job->compute));
+    TRY(network_ingest(job->net, true, entry->slot, n));
+    if (loop->verify) {
+        TRY(verifier_submit(loop->verify, number, *batch, step));
+    }
+    if (loop->dump) {
+        TRY(batch_dump_add(loop->dump, *batch));
+    }
+    TRY(loader_release(job->train_loader, batch));
+    TRY(network_train(job->net, n));
+    float *losses = loop->losses_memory.data;
+    TRY(network_read_results_async(job->net, n, &losses[number * LOSS_STRIDE], NULL));
+    TRY(device_event_record(job->dev, entry->end, job->compute));
+    loop->issued++;
+    const uint64_t after_issue = clock_now_ns();
+    result->host.copy += clock_seconds(before_copy, before_issue);
+    result->host.issue += clock_seconds(before_issue, after_issue);
+    result->samples += (uint64_t)entry->step.good;
+    result->rate = entry->step.rate;
+    return STATUS_OK;
+}
+
+static enum status pause_if_due(train_loop *loop, uint64_t step, struct train_epoch *result)
+{
+    const struct train_hooks *hooks = &loop->hooks;
+    if (!hooks->pause || hooks->pause_every == 0 || (step + 1) % hooks->pause_every != 0) {
+        return STATUS_OK;
+    }
+    TRY(wait_for_steps(loop, 0, result));
+    return hooks->pause(hooks->context, result->epoch, result->next_batch);
+}
+
+/* Trains until the end of the range; *batch is what is in hand when that fails. */
+static enum status run_batches(train_loop *loop, uint32_t end_batch, struct batch **batch,
+                               struct train_epoch *result)
+{
+    struct job *job = loop->job;
+    const uint64_t first_step = (uint64_t)result->epoch * job->train_layout.batches;
+    while (result->next_batch < end_batch) {
+        TRY(stop_check());
+        TRY(wait_for_steps(loop, (uint64_t)loop->ahead - 1, result));
+        const uint64_t before_batch = clock_now_ns();
+        const enum status status = loader_next(job->train_loader, batch);
+        result->host.wait_batch += clock_seconds(before_batch, clock_now_ns());
+        TRY(status);
+        if (!*batch) {
+            break;
+        }
+        const uint64_t step = first_step + (*batch)->index;
+        if ((*batch)->good == 0) {
+            TRY(loader_release(job->train_loader, batch));
+            result->left_out++;
+        } else {
+            TRY(issue_step(loop, batch, step, result));
+        }
+        result->next_batch++;
+        TRY(poll(loop));
+        TRY(pause_if_due(loop, step, result));
+    }
+    TRY(wait_for_steps(loop, 0, result));
+    return STATUS_OK;
+}
+
+/* --- The epoch ------------------------------------------------------------------------------ */
+
+/* After a failure: steps under way are seen to their end, so that the weights stand at next_batch,
+ * and the loader is ready for another epoch. Keeps the worse of two failures. */
+static enum status give_up_epoch(train_loop *loop, struct batch **batch, enum status status,
+                                 struct train_epoch *result)
+{
+    struct status_report report;
+    status_save(&report, status);
+    if (status == STATUS_DEVICE) {
+        return status;
+    }
+    if (*batch && loader_release(loop->job->train_loader, batch) != STATUS_OK) {
+        status_clear();
+    }
+    enum status later = STATUS_OK;
+    if (status == STATUS_DIVERGED || status == STATUS_MISMATCH) {
+        later = device_synchronize(loop->job->dev);
+    } else {
+        later = wait_for_steps(loop, 0, result);
+    }
+    if (later == STATUS_DIVERGED || later == STATUS_MISMATCH || later == STATUS_DEVICE) {
+        status_save(&report, later);
+        if (later != STATUS_DEVICE && device_synchronize(loop->job->dev) != STATUS_OK) {
+            status_clear();
+        }
+    }
+    if (loader_cancel_epoch(loop->job->train_loader) != STATUS_OK) {
+        status_clear();
+    }
+    return status_restore(&report);
+}
+
+static void close_account(train_loop *loop, uint64_t from_ns, uint64_t cpu_from_ns,
+                          struct train_epoch *result)
+{
+    struct train_host_time *host = &result->host;
+    struct train_device_time *on_device = &result->device;
+    result->seconds = clock_seconds(from_ns, clock_now_ns());
+    result->host_cpu_ns = clock_thread_cpu_ns() - cpu_from_ns;
+    host->rest = result->seconds - host->wait_batch - host->copy - host->issue - host->wait_device;
+    result->samples_per_s = result->seconds > 0 ? (double)result->samples / result->seconds : 0;
+    result->losses = loop->losses;
+    result->steps = (size_t)loop->seen;
+    result->loss_hash = hash_bytes(HASH_START, loop->losses, result->steps * sizeof *loop->losses);
+    result->loss = result->samples > 0 ? loop->loss_sum / (double)result->samples : 0;
+    if (loop->seen > 0) {
+        on_device->span = loop->ring[(loop->seen - 1) % RING].end_ms / 1000;
+    }
+    on_device->compute = loop->compute_ms / 1000;
+    on_device->copy = loop->copy_ms / 1000;
+    on_device->hidden = loop->hidden_ms / 1000;
+    on_device->idle =
+        on_device->span - on_device->compute - on_device->copy + on_device->hidden;
+    loader_read_counters(loop->job->train_loader, &result->counters);
+}
+
+enum status train_loop_epoch(train_loop *loop, uint32_t epoch, uint32_t first_batch,
+                             uint32_t end_batch, struct train_epoch *result)
+{
+    struct job *job = loop->job;
+    struct batch *batch = NULL;
+    const uint32_t batches = job->train_layout.batches;
+    if (end_batch == 0 || end_batch > batches) {
+        end_batch = batches;
+    }
+    memset(result, 0, sizeof *result);
+    result->epoch = epoch;
+    result->first_batch = result->next_batch = first_batch;
+    loop->issued = loop->seen = 0;
+    loop->loss_sum = loop->compute_ms = loop->copy_ms = loop->hidden_ms = 0;
+    TRY(device_synchronize(job->dev));
+    loader_reset_counters(job->train_loader);
+    const uint64_t from_ns = clock_now_ns();
+    const uint64_t cpu_from_ns = clock_thread_cpu_ns();
+    loop->begin_ns = from_ns;
+    loop->progress = result;
+    TRY(device_event_record(job->dev, loop->origin, job->compute));
+    TRY(loader_begin_epoch(job->train_loader, epoch, first_batch));
+    enum status status = run_batches(loop, end_batch, &batch, result);
+    if (status == STATUS_OK) {
+        const uint64_t before_wait = clock_now_ns();
+        status = device_synchronize(job->dev);
+        result->host.wait_device += clock_seconds(before_wait, clock_now_ns());
+    } else {
+        status = give_up_epoch(loop, &batch, status, result);
+    }
+    close_account(loop, from_ns, cpu_from_ns, result);
+    loop->progress = NULL;
+    TRY(status);
+    /* The end of an epoch is where next returns none; an epoch that ends before it is given up. */
+    if (result->next_batch < batches) {
+        return loader_cancel_epoch(job->train_loader);
+    }
+    TRY(loader_next(job->train_loader, &batch));
+    if (batch) {
+        return FAIL(STATUS_INTERNAL, "epoch %u has more than its %u batches", epoch + 1,
+                    batches);
+    }
+    return STATUS_OK;
+}
+
+enum status train_loop_finish(train_loop *loop)
+{
+    return loop->dump ? batch_dump_finish(loop->dump) : STATUS_OK;
+}
+
+void train_loop_read_progress(const train_loop *loop, double *seconds, double *waiting)
+{
+    *seconds = loop->progress ? clock_seconds(loop->begin_ns, clock_now_ns()) : 0;
+    *waiting = loop->progress ? loop->progress->host.wait_batch : 0;
+}
+
+uint64_t train_loop_verified(const train_loop *loop)
+{
+    return loop->verify ? verifier_count(loop->verify) : 0;
+}
+
+/* --- Writing -------------------------------------------------------------------------------- */
+
+static void write_counters(const struct loader_counters *counters, struct json_writer *writer)
+{
+    const double images = counters->images > 0 ? (double)counters->images : 1;
+    const double copies = counters->copies > 0 ? (double)counters->copies : 1;
+    json_begin_object(writer);
+    json_key_int(writer, "batches", (int64_t)counters->batches);
+    json_key_int(writer, "images", (int64_t)counters->images);
+    json_key_double(writer, "wait_batch_s", (double)counters->wait_batch_ns * 1e-9);
+    json_key_int(writer, "waits_batch", (int64_t)counters->waits_batch);
+    json_key_double(writer, "workers_wait_slot_s", (double)counters->wait_slot_ns * 1e-9);
+    json_key_int(writer, "workers_waits_slot", (int64_t)counters->waits_slot);
+    json_key_double(writer, "wait_copy_s", (double)counters->wait_copy_ns * 1e-9);
+    json_key_int(writer, "waits_copy", (int64_t)counters->waits_copy);
+    json_key_int(writer, "copies", (int64_t)counters->copies);
+    json_key_int(writer, "copy_bytes", (int64_t)counters->copy_bytes);
+    json_key_double(writer, "copy_call_s", (double)counters->copy_call_ns * 1e-9);
+    json_key_double(writer, "copy_device_s", counters->copy_device_ms * 1e-3);
+    json_key_double(writer, "copy_call_ms_a_batch", (double)counters->copy_call_ns * 1e-6 / copies);
+    json_key_double(writer, "copy_device_ms_a_batch", counters->copy_device_ms / copies);
+    json_key_double(writer, "read_us_an_image", (double)counters->read_ns * 1e-3 / images);
+    json_key_double(writer, "decode_us_an_image", (double)counters->decode_ns * 1e-3 / images);
+    json_key_double(writer, "write_us_an_image", (double)counters->write_ns * 1e-3 / images);
+    json_key_double(writer, "worker_cpu_s", (double)counters->worker_cpu_ns * 1e-9);
+    json_key_int(writer, "bytes_read", (int64_t)counters->bytes_read);
+    json_key_int(writer, "bytes_copied_on_host", (int64_t)counters->bytes_copied_on_host);
+    json_key_int(writer, "cache_hits", (int64_t)counters->cache_hits);
+    json_key_int(writer, "cache_bytes", (int64_t)counters->cache_bytes);
+    json_key_int(writer, "bad_images", (int64_t)counters->bad_images);
+    json_end_object(writer);
+}
+
+void train_epoch_write(const struct train_epoch *result, struct json_writer *writer)
+{
+    json_key_int(writer, "epoch", (int64_t)result->epoch + 1);
+    json_key_int(writer, "first_batch", result->first_batch);
+    json_key_int(writer, "next_batch", result->next_batch);
+    json_key_int(writer, "steps", (int64_t)result->steps);
+    json_key_int(writer, "left_out", result->left_out);
+    json_key_int(writer, "samples", (int64_t)result->samples);
+    json_key_double(writer, "seconds", result->seconds);
+    json_key_double(writer, "samples_per_s", result->samples_per_s);
+    json_key_double(writer, "loss", result->loss);
+    json_key_double(writer, "rate", result->rate);
+    json_key(writer, "loss_hash");
+    json_hex64(writer, result->loss_hash);
+    json_key(writer, "host");
+    json_begin_object(writer);
+    json_key_double(writer, "wait_batch_s", result->host.wait_batch);
+    json_key_double(writer, "copy_s", result->host.copy);
+    json_key_double(writer, "issue_s", result->host.issue);
+    json_key_double(writer, "wait_device_s", result->host.wait_device);
+    json_key_double(writer, "rest_s", result->host.rest);
+    json_key_double(writer, "cpu_s", (double)result->host_cpu_ns * 1e-9);
+    json_key_int(writer, "waits_device", (int64_t)result->waits_device);
+    json_end_object(writer);
+    json_key(writer, "device");
+    json_begin_object(writer);
+    json_key_double(writer, "span_s", result->device.span);
+    json_key_double(writer, "compute_s", result->device.compute);
+    json_key_double(writer, "copy_s", result->device.copy);
+    json_key_double(writer, "hidden_s", result->device.hidden);
+    json_key_double(writer, "idle_s", result->device.idle);
+    json_end_object(writer);
+    json_key(writer, "loader");
+    write_counters(&result->counters, writer);
+}
