@@ -4,11 +4,12 @@
 
 #include "trainer/options.h"
 
-extern const struct option_table options_data;    /* --data --val-data --val-fraction ... */
-extern const struct option_table options_loading; /* --batch-size --num-workers --pin-memory ... */
-extern const struct option_table options_images;  /* --size --mean --augment --decoders ... */
-extern const struct option_table options_device;  /* --device --precision --deterministic ... */
-extern const struct option_table options_model;   /* --model --stem --weights */
+extern const struct option_table options_data;      /* --data --val-data --val-fraction ... */
+extern const struct option_table options_loading;   /* --batch-size --num-workers --shuffle ... */
+extern const struct option_table options_staging;   /* --pin-memory --non-blocking ... */
+extern const struct option_table options_images;    /* --size --mean --augment --decoders ... */
+extern const struct option_table options_device;    /* --device --precision --deterministic ... */
+extern const struct option_table options_model;     /* --model --stem --weights */
 extern const struct option_table options_optimiser; /* --lr --momentum --schedule ... */
 extern const struct option_table options_run;       /* --epochs --out --resume --log-every ... */
 extern const struct option_table options_predict;   /* --top-k */
