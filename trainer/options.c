@@ -474,6 +474,18 @@ enum status options_set(const struct option_binding *bindings, size_t binding_co
 
 /* --- Writing and reading values -------------------------------------------------------------- */
 
+/* Readers hold numbers as int64 or double; what neither holds exactly is written as text. */
+static void write_unsigned(struct json_writer *writer, uint64_t value)
+{
+    if (value <= INT64_MAX) {
+        json_uint(writer, value);
+    } else {
+        char text[32];
+        snprintf(text, sizeof text, "%llu", (unsigned long long)value);
+        json_string(writer, text);
+    }
+}
+
 static void write_value(const struct option *option, const void *base, struct json_writer *writer)
 {
     const void *field = (const char *)base + option->offset;
@@ -488,11 +500,11 @@ static void write_value(const struct option *option, const void *base, struct js
         json_int(writer, *(const int64_t *)field);
         break;
     case OPTION_SEED:
-        json_uint(writer, *(const uint64_t *)field);
+        write_unsigned(writer, *(const uint64_t *)field);
         break;
     case OPTION_COUNT:
     case OPTION_BYTES:
-        json_uint(writer, *(const size_t *)field);
+        write_unsigned(writer, *(const size_t *)field);
         break;
     case OPTION_DOUBLE:
         json_double(writer, *(const double *)field);
@@ -557,9 +569,6 @@ static enum status read_value(const struct option *option, void *base,
     if (value->kind == JSON_NUMBER) {
         if (value->is_integer) {
             snprintf(text, sizeof text, "%lld", (long long)value->integer);
-        } else if (value->number >= 0 && value->number < 1.9e19 &&
-                   floor(value->number) == value->number) {
-            snprintf(text, sizeof text, "%llu", (unsigned long long)value->number);
         } else {
             snprintf(text, sizeof text, "%.17g", value->number);
         }
