@@ -214,7 +214,7 @@ static void draw_scene(const struct synth_settings *settings, enum synth_split s
     const float margin = scene->radius * 0.9F;
     scene->x = between(&rng, margin, width - margin);
     scene->y = between(&rng, margin, height - margin);
-    scene->aspect = between(&rng, 0.85F, 1.18F);
+    scene->aspect = between(&rng, 0.92F, 1.08F);
     draw_turn(&rng, scene);
 
     draw_colour(&rng, 30.0F, 225.0F, scene->ground[0]);
