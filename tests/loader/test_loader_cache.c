@@ -1,0 +1,198 @@
+/* The caches: what is held is never read again, what does not fit is, and pixels never change. */
+#include <string.h>
+
+#include "loader/loader.h"
+#include "loader/loader_internal.h"
+#include "tests/support/check_run.h"
+#include "tests/support/loader_set.h"
+
+enum { COUNT = 40, SIZE = 16 };
+
+static void open_loader(const struct loader_set *set, const struct loader_settings *settings,
+                        loader **l)
+{
+    ck_assert_msg(loader_open(settings, set->set, set->dev, set->stream, l) == STATUS_OK, "%s",
+                  status_message());
+}
+
+/* Without files the second epoch can come from nowhere else. */
+static void read_without_files(enum cache_mode mode, int workers)
+{
+    struct loader_set set;
+    struct loader_settings settings;
+    struct loader_counters counters;
+    struct seen seen = {.count = 0};
+    loader *l = NULL;
+    loader_set_open(&set, COUNT, SIZE, HOST_IMMEDIATE);
+    loader_set_settings(&set, &settings);
+    settings.cache = mode;
+    settings.cache_bytes = 1 << 20;
+    settings.num_workers = workers;
+    settings.prefetch_epochs = false;
+    settings.shuffle = true;
+    open_loader(&set, &settings, &l);
+    ck_assert_int_eq(seen_read(&seen, &set, l, 0, 0, SIZE_MAX), STATUS_OK);
+    loader_read_counters(l, &counters);
+    ck_assert_uint_eq(counters.cache_hits, 0);
+    ck_assert_uint_eq(counters.cache_images, COUNT);
+    ck_assert_uint_eq(counters.cache_limit, 1 << 20);
+    ck_assert_uint_ge(counters.cache_bytes, COUNT * seen.image_bytes);
+    ck_assert_uint_le(counters.cache_bytes, 1 << 20);
+    ck_assert_uint_gt(counters.bytes_read, COUNT * seen.image_bytes);
+    loader_reset_counters(l);
+    loader_set_remove_files(&set);
+    ck_assert_msg(seen_read(&seen, &set, l, 1, 0, SIZE_MAX) == STATUS_OK, "%s", status_message());
+    ck_assert_int_eq(seen_read(&seen, &set, l, 2, 0, SIZE_MAX), STATUS_OK);
+    loader_read_counters(l, &counters);
+    ck_assert_uint_eq(counters.cache_hits, 2 * COUNT);
+    ck_assert_uint_eq(counters.bytes_read, 0);
+    ck_assert_uint_eq(seen.count, 30);
+    ck_assert_uint_eq(seen_wrong_bytes(&seen), 0);
+    loader_close(&l);
+    seen_free(&seen);
+    loader_set_close(&set);
+}
+
+START_TEST(test_held_set_reads_no_file)
+{
+    for (int workers = 0; workers <= 2; workers++) {
+        read_without_files(CACHE_ENCODED, workers);
+        read_without_files(CACHE_DECODED, workers);
+    }
+}
+END_TEST
+
+START_TEST(test_what_does_not_fit_is_read_again)
+{
+    struct loader_set set;
+    struct loader_settings settings;
+    struct loader_counters counters;
+    loader_set_open(&set, COUNT, SIZE, HOST_IMMEDIATE);
+    for (int mode = CACHE_ENCODED; mode <= CACHE_DECODED; mode++) {
+        struct seen seen = {.count = 0};
+        loader *l = NULL;
+        loader_set_settings(&set, &settings);
+        settings.cache = (enum cache_mode)mode;
+        /* The table, and about a quarter of the images. */
+        settings.cache_bytes = COUNT * 8 + COUNT / 4 * (SIZE * SIZE * 3 + 64);
+        settings.prefetch_epochs = false;
+        open_loader(&set, &settings, &l);
+        ck_assert_int_eq(seen_read(&seen, &set, l, 0, 0, SIZE_MAX), STATUS_OK);
+        loader_read_counters(l, &counters);
+        uint64_t held = counters.cache_images;
+        ck_assert_uint_ge(held, COUNT / 5);
+        ck_assert_uint_le(held, COUNT / 3);
+        ck_assert_uint_le(counters.cache_bytes, settings.cache_bytes);
+        uint64_t bytes_per_image = counters.bytes_read / COUNT;
+        loader_reset_counters(l);
+        ck_assert_int_eq(seen_read(&seen, &set, l, 1, 0, SIZE_MAX), STATUS_OK);
+        loader_read_counters(l, &counters);
+        ck_assert_uint_eq(counters.cache_hits, held);
+        ck_assert_uint_eq(counters.bytes_read, (COUNT - held) * bytes_per_image);
+        ck_assert_uint_eq(seen_wrong_bytes(&seen), 0);
+        loader_close(&l);
+        seen_free(&seen);
+    }
+    loader_set_close(&set);
+}
+END_TEST
+
+/* Two epochs under one augmentation. */
+static void read_augmented(const struct loader_set *set, enum augment_kind kind, double flip,
+                           enum transfer transfer, enum cache_mode mode, int size,
+                           size_t cache_bytes, struct seen *seen)
+{
+    struct loader_settings settings;
+    loader *l = NULL;
+    loader_set_settings(set, &settings);
+    settings.augment.kind = kind;
+    settings.augment.flip = flip;
+    settings.augment.padding = 2;
+    settings.transfer = transfer;
+    settings.cache = mode;
+    settings.cache_bytes = cache_bytes;
+    settings.size = size;
+    settings.shuffle = true;
+    settings.image.exact_decode = true;
+    struct loader_set sized = *set;
+    sized.size = size;
+    open_loader(set, &settings, &l);
+    for (uint32_t epoch = 0; epoch < 2; epoch++) {
+        ck_assert_msg(seen_read(seen, &sized, l, epoch, 0, SIZE_MAX) == STATUS_OK, "%s",
+                      status_message());
+    }
+    seen->image_bytes *= transfer == TRANSFER_F32 ? sizeof(float) : 1;
+    loader_close(&l);
+}
+
+START_TEST(test_pixels_are_those_without_a_cache)
+{
+    static const enum augment_kind kinds[] = {AUGMENT_NONE, AUGMENT_CENTRE, AUGMENT_PADDED_CROP,
+                                              AUGMENT_RESIZED_CROP};
+    struct loader_set set;
+    loader_set_open(&set, COUNT, SIZE, HOST_IMMEDIATE);
+    for (size_t k = 0; k < 4; k++) {
+        for (int bits = 0; bits < 8; bits++) {
+            double flip = (bits & 1) != 0 ? 0.5 : 0;
+            enum transfer transfer = (bits & 2) != 0 ? TRANSFER_F32 : TRANSFER_U8;
+            int size = (bits & 4) != 0 ? SIZE : 10;
+            struct seen none = {.count = 0};
+            read_augmented(&set, kinds[k], flip, transfer, CACHE_NONE, size, 0, &none);
+            for (int mode = CACHE_ENCODED; mode <= CACHE_DECODED; mode++) {
+                for (size_t bytes = COUNT * 300; bytes <= 1 << 20; bytes += (1 << 20) - 12000) {
+                    struct seen cached = {.count = 0};
+                    read_augmented(&set, kinds[k], flip, transfer, (enum cache_mode)mode, size,
+                                   bytes, &cached);
+                    ck_assert_msg(seen_equal(&none, &cached), "kind %zu, bits %d, mode %d", k, bits,
+                                  mode);
+                    seen_free(&cached);
+                }
+            }
+            seen_free(&none);
+        }
+    }
+    loader_set_close(&set);
+}
+END_TEST
+
+START_TEST(test_limit_is_one_on_memory)
+{
+    static const unsigned char data[1000];
+    struct image_cache cache;
+    ck_assert_int_eq(loader__cache_open(&cache, CACHE_ENCODED, 2500, 4), STATUS_OK);
+    ck_assert_ptr_null(loader__cache_find(&cache, 0));
+    loader__cache_insert(&cache, 0, 1, 2, data, 1000);
+    const struct cache_entry *entry = loader__cache_find(&cache, 0);
+    ck_assert_ptr_nonnull(entry);
+    ck_assert_uint_eq(entry->bytes, 1000);
+    ck_assert_uint_eq(entry->width, 1);
+    ck_assert_uint_eq(entry->height, 2);
+    loader__cache_insert(&cache, 0, 1, 2, data, 1000);
+    ck_assert_ptr_eq(loader__cache_find(&cache, 0), entry);
+    ck_assert_uint_eq(cache.images, 1);
+    loader__cache_insert(&cache, 1, 1, 2, data, 1000);
+    ck_assert_ptr_nonnull(loader__cache_find(&cache, 1));
+    size_t used = cache.used;
+    ck_assert_uint_gt(used, 2000);
+    ck_assert_uint_le(used, 2500);
+    loader__cache_insert(&cache, 2, 1, 2, data, 1000);
+    ck_assert_ptr_null(loader__cache_find(&cache, 2));
+    loader__cache_insert(&cache, 2, 1, 2, data, SIZE_MAX - 8);
+    ck_assert_ptr_null(loader__cache_find(&cache, 2));
+    ck_assert_uint_eq(cache.used, used);
+    loader__cache_close(&cache);
+
+    /* Half of what is free, when nothing is said. */
+    ck_assert_int_eq(loader__cache_open(&cache, CACHE_DECODED, 0, 4), STATUS_OK);
+    ck_assert_uint_gt(cache.limit, 1 << 20);
+    loader__cache_close(&cache);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {test_held_set_reads_no_file, test_what_does_not_fit_is_read_again,
+                                  test_pixels_are_those_without_a_cache,
+                                  test_limit_is_one_on_memory};
+    return check_run("loader_cache", tests, sizeof tests / sizeof tests[0], 0);
+}
