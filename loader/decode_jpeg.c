@@ -28,6 +28,10 @@ struct image_jpeg {
     char message[JMSG_LENGTH_MAX];
     struct image_bytes file;
     struct image_buffer cmyk; /* one row */
+    void *(*alloc_small)(j_common_ptr info, int pool, size_t bytes);
+    int quantisers_used, codes_used;
+    JQUANT_TBL quantisers[NUM_QUANT_TBLS];
+    JHUFF_TBL codes[2 * NUM_HUFF_TBLS];
 };
 
 static struct image_jpeg *state_of(j_common_ptr info)
@@ -131,6 +135,39 @@ static enum status fail_jpeg(const struct image_jpeg *state)
     }
 }
 
+/*
+ * An object remembers the tables of its last file, and a file that lacks some would be decoded with
+ * them: its pixels would depend on what came before. So each file begins without tables; their
+ * memory is ours and used again, since the library only gives it back with the object.
+ */
+static void *alloc_small(j_common_ptr info, int pool, size_t bytes)
+{
+    struct image_jpeg *state = state_of(info);
+
+    if (pool == JPOOL_PERMANENT && bytes == sizeof(JQUANT_TBL) &&
+        state->quantisers_used < NUM_QUANT_TBLS) {
+        return &state->quantisers[state->quantisers_used++];
+    }
+    if (pool == JPOOL_PERMANENT && bytes == sizeof(JHUFF_TBL) &&
+        state->codes_used < 2 * NUM_HUFF_TBLS) {
+        return &state->codes[state->codes_used++];
+    }
+    return state->alloc_small(info, pool, bytes);
+}
+
+static void forget_tables(struct image_jpeg *state)
+{
+    for (int i = 0; i < NUM_QUANT_TBLS; i++) {
+        state->info.quant_tbl_ptrs[i] = NULL;
+    }
+    for (int i = 0; i < NUM_HUFF_TBLS; i++) {
+        state->info.dc_huff_tbl_ptrs[i] = NULL;
+        state->info.ac_huff_tbl_ptrs[i] = NULL;
+    }
+    state->quantisers_used = 0;
+    state->codes_used = 0;
+}
+
 static enum status create_guarded(struct image_jpeg *state)
 {
     if (setjmp(state->escape) != 0) {
@@ -166,6 +203,8 @@ static enum status open_jpeg(struct image_decoder *decoder)
     state->source.resync_to_restart = jpeg_resync_to_restart;
     state->source.term_source = on_source;
     state->progress.progress_monitor = on_progress;
+    state->alloc_small = state->info.mem->alloc_small;
+    state->info.mem->alloc_small = alloc_small;
     state->info.src = &state->source;
     state->info.progress = &state->progress;
     return STATUS_OK;
@@ -311,6 +350,7 @@ enum status image__decode_jpeg(struct image_decoder *decoder, struct image_bytes
 {
     TRY(open_jpeg(decoder));
     decoder->jpeg->file = file;
+    forget_tables(decoder->jpeg);
     enum status status = guard(decoder, sink);
     jpeg_abort_decompress(&decoder->jpeg->info);
     return status;

@@ -15,13 +15,16 @@
  * inflates beyond its picture ends here. */
 static _Thread_local size_t budget;
 
+#define SMALL_BYTES ((size_t)64 << 10)
+
 static void *limited_malloc(size_t bytes)
 {
     if (bytes > budget) {
         return NULL;
     }
     budget -= bytes;
-    return malloc(bytes);
+    /* Its tables are used without having been written where a file lacks them. */
+    return bytes <= SMALL_BYTES ? calloc(1, bytes) : malloc(bytes);
 }
 
 static void *limited_realloc(void *memory, size_t bytes)
@@ -73,6 +76,9 @@ static enum status check_jpeg(struct image_bytes file, const struct image_header
     if (!image__jpeg_ends(file, header->body)) {
         return FAIL(STATUS_INVALID, "JPEG data end early, after %zu bytes: the file is cut",
                     file.count);
+    }
+    if (header->tables_missing) {
+        return FAIL(STATUS_INVALID, "JPEG without the quantisation table that it names");
     }
     if (image__jpeg_scans(file, header->body, MOST_SCANS) >= MOST_SCANS) {
         return FAIL(STATUS_LIMIT, "JPEG of more than %d scans", MOST_SCANS);

@@ -42,6 +42,7 @@ struct image_header {
     uint32_t width, height; /* as stored, before the turn by EXIF */
     size_t body;            /* offset of the first scan or of the samples; PNG, GIF: unused */
     int adobe_transform;    /* JPEG: of the Adobe marker, -1 without one */
+    bool tables_missing;    /* JPEG: a quantisation table is not there before the first scan */
     uint32_t maximum;       /* PNM: the largest sample */
     int variant;            /* PNM: the digit of its magic */
 };

@@ -7,6 +7,7 @@ enum {
     SOI = 0xd8,
     EOI = 0xd9,
     SOS = 0xda,
+    DQT = 0xdb,
     DHT = 0xc4,
     JPG = 0xc8,
     DAC = 0xcc,
@@ -26,6 +27,7 @@ struct frame {
     int components;
     uint8_t ids[4];
     uint32_t across[4], down[4]; /* sampling factors */
+    uint8_t tables[4];           /* numbers of quantisation tables */
 };
 
 static enum status cut(struct image_bytes file)
@@ -97,6 +99,7 @@ static enum status read_frame(int marker, const uint8_t *body, size_t count,
         frame->ids[i] = component[0];
         frame->across[i] = component[1] >> 4;
         frame->down[i] = component[1] & 15u;
+        frame->tables[i] = component[2];
         if (frame->across[i] < 1 || frame->across[i] > 4 || frame->down[i] < 1 ||
             frame->down[i] > 4) {
             return FAIL(STATUS_INVALID, "JPEG with sampling factors %u x %u", frame->across[i],
@@ -146,6 +149,23 @@ static enum status check_plausible(struct image_bytes file, const struct image_h
     return STATUS_OK;
 }
 
+/* Which tables a DQT segment defines, a bit each. */
+static uint32_t read_tables(const uint8_t *body, size_t count)
+{
+    uint32_t defined = 0;
+
+    while (count > 0) {
+        size_t bytes = 1 + ((body[0] >> 4) != 0 ? 128 : 64);
+        defined |= 1u << (body[0] & 15u);
+        if (count < bytes) {
+            break;
+        }
+        body += bytes;
+        count -= bytes;
+    }
+    return defined;
+}
+
 /* The next marker at or after *offset, which moves behind it; -1 at the end of the file. Bytes that
  * are no marker are passed over, as all decoders do. */
 static int next_marker(struct image_bytes file, size_t *offset)
@@ -172,6 +192,7 @@ enum status image__probe_jpeg(struct image_bytes file, struct image_header *head
     struct image_facts *facts = &header->facts;
     struct frame frame = {0};
     size_t offset = 2;
+    uint32_t tables = 0;
     bool exif_seen = false;
 
     header->adobe_transform = -1;
@@ -208,6 +229,8 @@ enum status image__probe_jpeg(struct image_bytes file, struct image_header *head
         if ((marker >= 0xc0 && marker <= 0xcf && marker != DHT && marker != JPG && marker != DAC) ||
             marker == JPEG_LS) {
             TRY(read_frame(marker, body, count, header, &frame));
+        } else if (marker == DQT) {
+            tables |= read_tables(body, count);
         } else if (marker == APP0 && count >= 14 && memcmp(body, "JFIF\0", 5) == 0) {
             frame.jfif = true;
         } else if (marker == APP14 && count >= 12 && memcmp(body, "Adobe", 5) == 0) {
@@ -221,6 +244,10 @@ enum status image__probe_jpeg(struct image_bytes file, struct image_header *head
     }
     if (!frame.seen) {
         return FAIL(STATUS_INVALID, "JPEG scan without a frame header: the file is damaged");
+    }
+    for (int i = 0; i < frame.components; i++) {
+        bool there = frame.tables[i] < 4 && (tables & 1u << frame.tables[i]) != 0;
+        header->tables_missing = header->tables_missing || !there;
     }
     header->body = offset;
     facts->colour = colour_of(&frame, header->adobe_transform);

@@ -7,6 +7,10 @@
 
 #include "base/size.h"
 
+/* Rows of our own begin off every vector boundary: libjpeg-turbo writes aligned rows past the cache
+ * (movntdq), and reading them again at once would wait for memory. */
+#define ROW_OFFSET 8
+
 /* --- Memory -------------------------------------------------------------------------------- */
 
 /* Makes *memory hold at least `need` elements; contents are lost when it grows. */
@@ -383,7 +387,7 @@ enum status resample_begin(struct resample *resample, const struct image_view *v
 enum status resample_layout(struct resample *resample, uint32_t origin, uint32_t row_pixels)
 {
     size_t rows = resample->vertical.most_taps == 0 ? 1 : resample->vertical.most_taps;
-    size_t stride = size_align((size_t)row_pixels * 3 + RESAMPLE_SLACK, 64);
+    size_t stride = size_align((size_t)row_pixels * 3 + ROW_OFFSET + RESAMPLE_SLACK, 64);
     size_t bytes;
 
     assert(origin <= resample->left && origin + row_pixels >= resample->right);
@@ -415,7 +419,7 @@ enum status resample_layout(struct resample *resample, uint32_t origin, uint32_t
 
 uint8_t *resample_row(struct resample *resample, uint32_t y)
 {
-    return resample->ring + (y % resample->ring_rows) * resample->ring_stride;
+    return resample->ring + (y % resample->ring_rows) * resample->ring_stride + ROW_OFFSET;
 }
 
 /* The bytes of output row y, in the output itself where that holds bytes. */
