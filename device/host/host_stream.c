@@ -1,0 +1,578 @@
+/*
+ * Streams as queues of work. Immediate: work runs inside submit and the queues stay empty. Deferred:
+ * it runs in the thread that waits, and only what the wait needs. Simulated: every stream has a
+ * thread, and work ends no earlier than the simulated device would end it.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "device/host/host_internal.h"
+
+#define RING_START 64
+
+/* A caller that is kept busy sleeps until so long before the end and then watches the clock, because
+ * a sleep ends late by about so much. */
+#define WATCH_NS 150000
+
+static uint64_t later(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static uint64_t to_ns(double seconds)
+{
+    return (uint64_t)(seconds * 1e9 + 0.5);
+}
+
+/* --- Doing the work ---------------------------------------------------------------------------- */
+
+static void run_program(struct host_device *host, const device_program *program)
+{
+    for (size_t i = 0; i < program->count; i++) {
+        host__run_op(host, program->ops[i]);
+    }
+    if (program->delay > 0.0 && host->mode != HOST_SIMULATED) {
+        clock_sleep_ns(to_ns(program->delay));
+    }
+}
+
+/* Everything but marks, which need the lock. */
+static void run_work(struct host_device *host, const struct host_work *work)
+{
+    switch (work->kind) {
+    case WORK_OP:
+        host__run_op(host, work->u.op);
+        break;
+    case WORK_PROGRAM:
+        run_program(host, work->u.program);
+        break;
+    case WORK_COPY:
+        memmove(work->u.copy.to, work->u.copy.from, work->u.copy.bytes);
+        break;
+    case WORK_ZERO:
+        memset(work->u.copy.to, 0, work->u.copy.bytes);
+        break;
+    case WORK_RECORD:
+    case WORK_AWAIT:
+        break;
+    }
+}
+
+static bool is_mark(const struct host_work *work)
+{
+    return work->kind == WORK_RECORD || work->kind == WORK_AWAIT;
+}
+
+/* The event's time, unless it was recorded again or destroyed since. */
+static void mark_time_locked(const struct host_work *work, uint64_t time_ns)
+{
+    device_event *event = work->u.mark.event;
+    if (event != NULL && event->generation == work->u.mark.generation) {
+        event->time_ns = time_ns;
+    }
+}
+
+static void pop_locked(device_stream *stream)
+{
+    stream->first = (stream->first + 1) % stream->capacity;
+    stream->pending--;
+    stream->done++;
+}
+
+/* --- Deferred mode ----------------------------------------------------------------------------- */
+
+/* Runs the stream's work up to `sequence`, and of other streams what that awaits. An awaited record
+ * lies before the await in the order of submission, so that this ends. Only one thread makes calls
+ * in this mode: the lock is taken for the sake of the fields' rule alone. */
+static void run_until(device_stream *stream, uint64_t sequence)
+{
+    struct host_device *host = stream->host;
+    while (stream->done < sequence) {
+        struct host_work work = stream->ring[stream->first];
+        if (work.kind == WORK_AWAIT) {
+            run_until(work.u.mark.stream, work.u.mark.sequence);
+        }
+        run_work(host, &work);
+        pthread_mutex_lock(&host->mutex);
+        if (work.kind == WORK_RECORD) {
+            mark_time_locked(&work, clock_now_ns());
+        }
+        pop_locked(stream);
+        pthread_mutex_unlock(&host->mutex);
+    }
+}
+
+/* --- Simulated mode ----------------------------------------------------------------------------- */
+
+static void sleep_until(uint64_t end_ns)
+{
+    struct timespec end = {.tv_sec = (time_t)(end_ns / 1000000000U),
+                           .tv_nsec = (long)(end_ns % 1000000000U)};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &end, NULL) == EINTR) {
+    }
+}
+
+/* Waits for the record that the stream's first work awaits, and returns when it happened on the
+ * simulated device. The lock is let go meanwhile, and the event may be destroyed. */
+static uint64_t await_locked(device_stream *stream)
+{
+    struct host_device *host = stream->host;
+    struct host_work work = stream->ring[stream->first];
+    while (work.u.mark.stream->done < work.u.mark.sequence) {
+        pthread_cond_wait(&host->progress, &host->mutex);
+        work = stream->ring[stream->first];
+    }
+    const device_event *event = work.u.mark.event;
+    if (event != NULL && event->generation == work.u.mark.generation) {
+        return event->time_ns;
+    }
+    return clock_now_ns();
+}
+
+/*
+ * The simulated device's time of a stream moves on by the length of each work from the later of the
+ * previous work's end and the submission; a thread that wakes late does not delay what follows. Work
+ * whose arithmetic takes longer than its simulated length takes as long as the arithmetic.
+ */
+static void *simulate(void *argument)
+{
+    device_stream *stream = argument;
+    struct host_device *host = stream->host;
+    /* Sleeps end as exactly as the system can. */
+    (void)prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
+    pthread_mutex_lock(&host->mutex);
+    for (;;) {
+        while (stream->pending == 0 && !stream->stop) {
+            pthread_cond_wait(&stream->arrived, &host->mutex);
+        }
+        if (stream->pending == 0) {
+            break;
+        }
+        struct host_work work = stream->ring[stream->first];
+        uint64_t start = later(stream->virtual_ns, work.submitted_ns);
+        if (work.kind == WORK_AWAIT) {
+            start = later(start, await_locked(stream));
+        } else if (!is_mark(&work)) {
+            pthread_mutex_unlock(&host->mutex);
+            uint64_t began = clock_now_ns();
+            run_work(host, &work);
+            start += later(to_ns(work.seconds), clock_now_ns() - began);
+            sleep_until(start);
+            pthread_mutex_lock(&host->mutex);
+        } else {
+            mark_time_locked(&work, start);
+        }
+        stream->virtual_ns = start;
+        pop_locked(stream);
+        pthread_cond_broadcast(&host->progress);
+    }
+    pthread_mutex_unlock(&host->mutex);
+    return NULL;
+}
+
+/* Keeps the caller for the rest of `seconds` since `start_ns`. */
+static void occupy_caller(uint64_t start_ns, double seconds)
+{
+    uint64_t end = start_ns + to_ns(seconds);
+    if (end > clock_now_ns() + WATCH_NS) {
+        sleep_until(end - WATCH_NS);
+    }
+    while (clock_now_ns() < end) {
+    }
+}
+
+/* --- Queues ------------------------------------------------------------------------------------- */
+
+/* Waits until the stream has done `sequence`. */
+static void wait_for(device_stream *stream, uint64_t sequence)
+{
+    struct host_device *host = stream->host;
+    if (host->mode == HOST_DEFERRED) {
+        run_until(stream, sequence);
+        return;
+    }
+    if (host->mode == HOST_SIMULATED) {
+        pthread_mutex_lock(&host->mutex);
+        while (stream->done < sequence) {
+            pthread_cond_wait(&host->progress, &host->mutex);
+        }
+        pthread_mutex_unlock(&host->mutex);
+    }
+}
+
+/* The ring has a fixed size for most callers; one that submits far ahead makes it grow. */
+static enum status reserve_locked(device_stream *stream)
+{
+    if (stream->pending < stream->capacity) {
+        return STATUS_OK;
+    }
+    size_t capacity = stream->capacity == 0 ? RING_START : 2 * stream->capacity;
+    struct host_work *ring = calloc(capacity, sizeof *ring);
+    if (ring == NULL) {
+        return FAIL(STATUS_NO_MEMORY, "no memory for %zu entries of stream %s", capacity,
+                    stream->name);
+    }
+    for (size_t i = 0; i < stream->pending; i++) {
+        ring[i] = stream->ring[(stream->first + i) % stream->capacity];
+    }
+    free(stream->ring);
+    stream->ring = ring;
+    stream->capacity = capacity;
+    stream->first = 0;
+    return STATUS_OK;
+}
+
+/* Appends work, or runs it at once. */
+static enum status submit(device_stream *stream, const struct host_work *work)
+{
+    struct host_device *host = stream->host;
+    if (host->mode == HOST_IMMEDIATE) {
+        run_work(host, work);
+        stream->submitted++;
+        stream->done++;
+        return STATUS_OK;
+    }
+    pthread_mutex_lock(&host->mutex);
+    enum status status = reserve_locked(stream);
+    if (status == STATUS_OK) {
+        struct host_work *entry =
+            &stream->ring[(stream->first + stream->pending) % stream->capacity];
+        *entry = *work;
+        if (host->mode == HOST_SIMULATED) {
+            entry->submitted_ns = clock_now_ns();
+        }
+        stream->pending++;
+        stream->submitted++;
+        if (stream->has_thread) {
+            pthread_cond_signal(&stream->arrived);
+        }
+    }
+    pthread_mutex_unlock(&host->mutex);
+    return status;
+}
+
+/* --- Streams ------------------------------------------------------------------------------------ */
+
+static enum status start_thread(device_stream *stream)
+{
+    stream->stop = false;
+    if (stream->host->mode != HOST_SIMULATED) {
+        return STATUS_OK;
+    }
+    if (pthread_cond_init(&stream->arrived, NULL) != 0) {
+        return FAIL(STATUS_NO_MEMORY, "no memory for stream %s", stream->name);
+    }
+    int error = pthread_create(&stream->thread, NULL, simulate, stream);
+    if (error != 0) {
+        pthread_cond_destroy(&stream->arrived);
+        return FAIL(STATUS_LIMIT, "the thread of simulated stream %s: %s", stream->name,
+                    strerror(error));
+    }
+    stream->has_thread = true;
+    return STATUS_OK;
+}
+
+/* The thread ends once its queue is empty. */
+static void end_thread(device_stream *stream)
+{
+    if (!stream->has_thread) {
+        return;
+    }
+    pthread_mutex_lock(&stream->host->mutex);
+    stream->stop = true;
+    pthread_cond_broadcast(&stream->arrived);
+    pthread_mutex_unlock(&stream->host->mutex);
+    pthread_join(stream->thread, NULL);
+    pthread_cond_destroy(&stream->arrived);
+    stream->has_thread = false;
+}
+
+static device_stream *stream_at(struct host_link *link)
+{
+    return (device_stream *)(void *)((unsigned char *)link - offsetof(struct device_stream, link));
+}
+
+enum status host__stream_create(device *dev, const char *name, device_stream **out)
+{
+    struct host_device *host = host__of(dev);
+    device_stream *stream = NULL;
+    for (struct host_link *l = host->streams.next; l != &host->streams; l = l->next) {
+        if (!stream_at(l)->in_use) {
+            stream = stream_at(l);
+            break;
+        }
+    }
+    if (stream == NULL) {
+        stream = calloc(1, sizeof *stream);
+        if (stream == NULL) {
+            return FAIL(STATUS_NO_MEMORY, "no memory for stream %s", name);
+        }
+        stream->host = host;
+        host__list_add(&host->streams, &stream->link);
+    }
+    stream->name = name;
+    TRY(start_thread(stream));
+    stream->in_use = true;
+    *out = stream;
+    return STATUS_OK;
+}
+
+void host__stream_destroy(device *dev, device_stream *stream)
+{
+    (void)dev;
+    wait_for(stream, stream->submitted);
+    end_thread(stream);
+    stream->in_use = false;
+}
+
+enum status host__stream_wait(device *dev, device_stream *stream)
+{
+    (void)dev;
+    wait_for(stream, stream->submitted);
+    return STATUS_OK;
+}
+
+enum status host__synchronize(device *dev)
+{
+    struct host_device *host = host__of(dev);
+    for (struct host_link *l = host->streams.next; l != &host->streams; l = l->next) {
+        wait_for(stream_at(l), stream_at(l)->submitted);
+    }
+    return STATUS_OK;
+}
+
+void host__streams_fini(struct host_device *host)
+{
+    for (struct host_link *l = host->streams.next; l != &host->streams; l = l->next) {
+        wait_for(stream_at(l), stream_at(l)->submitted);
+    }
+    while (host->streams.next != &host->streams) {
+        device_stream *stream = stream_at(host->streams.next);
+        end_thread(stream);
+        host__list_remove(&stream->link);
+        free(stream->ring);
+        free(stream);
+    }
+}
+
+/* --- Events ------------------------------------------------------------------------------------- */
+
+enum status host__event_create(device *dev, bool timed, device_event **out)
+{
+    struct host_device *host = host__of(dev);
+    device_event *event = calloc(1, sizeof *event);
+    if (event == NULL) {
+        return FAIL(STATUS_NO_MEMORY, "no memory for an event");
+    }
+    event->timed = timed;
+    pthread_mutex_lock(&host->mutex);
+    host__list_add(&host->events, &event->link);
+    pthread_mutex_unlock(&host->mutex);
+    *out = event;
+    return STATUS_OK;
+}
+
+/* What is queued may name the event: it must not, once the event is gone. */
+void host__event_destroy(device *dev, device_event *event)
+{
+    struct host_device *host = host__of(dev);
+    pthread_mutex_lock(&host->mutex);
+    for (struct host_link *l = host->streams.next; l != &host->streams; l = l->next) {
+        device_stream *stream = stream_at(l);
+        for (size_t i = 0; i < stream->pending; i++) {
+            struct host_work *work = &stream->ring[(stream->first + i) % stream->capacity];
+            if (is_mark(work) && work->u.mark.event == event) {
+                work->u.mark.event = NULL;
+            }
+        }
+    }
+    host__list_remove(&event->link);
+    pthread_mutex_unlock(&host->mutex);
+    free(event);
+}
+
+enum status host__event_record(device *dev, device_event *event, device_stream *stream)
+{
+    struct host_device *host = host__of(dev);
+    struct host_work work = {.kind = WORK_RECORD};
+    pthread_mutex_lock(&host->mutex);
+    event->generation++;
+    event->stream = stream;
+    event->sequence = stream->submitted + 1;
+    event->queries = 0;
+    event->time_ns = host->mode == HOST_IMMEDIATE ? clock_now_ns() : 0;
+    work.u.mark.event = event;
+    work.u.mark.generation = event->generation;
+    pthread_mutex_unlock(&host->mutex);
+    return submit(stream, &work);
+}
+
+enum status host__event_await(device *dev, device_event *event, device_stream *stream)
+{
+    struct host_device *host = host__of(dev);
+    struct host_work work = {.kind = WORK_AWAIT};
+    pthread_mutex_lock(&host->mutex);
+    bool recorded = event->stream != NULL;
+    work.u.mark.event = event;
+    work.u.mark.generation = event->generation;
+    work.u.mark.stream = event->stream;
+    work.u.mark.sequence = event->sequence;
+    pthread_mutex_unlock(&host->mutex);
+    return recorded ? submit(stream, &work) : STATUS_OK;
+}
+
+static bool is_complete(struct host_device *host, const device_event *event)
+{
+    pthread_mutex_lock(&host->mutex);
+    bool complete = event->stream == NULL || event->stream->done >= event->sequence;
+    pthread_mutex_unlock(&host->mutex);
+    return complete;
+}
+
+enum status host__event_query(device *dev, device_event *event, bool *complete)
+{
+    struct host_device *host = host__of(dev);
+    *complete = is_complete(host, event);
+    if (!*complete && host->mode == HOST_DEFERRED && ++event->queries >= HOST_QUERIES_MAX) {
+        run_until(event->stream, event->sequence);
+        *complete = true;
+    }
+    return STATUS_OK;
+}
+
+enum status host__event_wait(device *dev, device_event *event)
+{
+    (void)dev;
+    if (event->stream != NULL) {
+        wait_for(event->stream, event->sequence);
+    }
+    return STATUS_OK;
+}
+
+enum status host__event_elapsed(device *dev, device_event *from, device_event *to, double *ms)
+{
+    struct host_device *host = host__of(dev);
+    if (!from->timed || !to->timed) {
+        return FAIL(STATUS_INTERNAL, "the time of an event that was created without one");
+    }
+    if (from->stream == NULL || to->stream == NULL || !is_complete(host, from) ||
+        !is_complete(host, to)) {
+        return FAIL(STATUS_INTERNAL, "the time of an event that is not recorded and complete");
+    }
+    pthread_mutex_lock(&host->mutex);
+    uint64_t begin = from->time_ns, end = to->time_ns;
+    pthread_mutex_unlock(&host->mutex);
+    *ms = end >= begin ? (double)(end - begin) / 1e6 : -((double)(begin - end) / 1e6);
+    return STATUS_OK;
+}
+
+/* --- Copies ------------------------------------------------------------------------------------- */
+
+static unsigned char *data_of(const device_buffer *buffer)
+{
+    return ((const struct host_storage *)(const void *)buffer)->data;
+}
+
+static bool is_page_locked(struct host_device *host, const void *data)
+{
+    bool locked = false;
+    pthread_mutex_lock(&host->mutex);
+    for (struct host_link *l = host->stagings.next; l != &host->stagings; l = l->next) {
+        const struct host_staging *staging =
+            (const struct host_staging *)(const void *)((const unsigned char *)l -
+                                                        offsetof(struct host_staging, link));
+        uintptr_t at = (uintptr_t)data, begin = (uintptr_t)staging->data;
+        if (at >= begin && at - begin < staging->bytes) {
+            locked = staging->page_locked;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&host->mutex);
+    return locked;
+}
+
+/* A copy between host and device. From or to pageable memory the call returns when the copy is done,
+ * which is after all earlier work of its stream, as with a driver that drains the stream first. */
+static enum status copy_across(struct host_device *host, device_stream *stream, void *to,
+                               const void *from, size_t bytes, const void *host_memory)
+{
+    struct host_work work = {.kind = WORK_COPY, .u.copy = {.to = to, .from = from, .bytes = bytes}};
+    if (host->mode != HOST_SIMULATED) {
+        return submit(stream, &work);
+    }
+    bool locked = is_page_locked(host, host_memory);
+    const struct host_simulation *s = &host->simulated;
+    work.seconds = s->copy_start_s +
+                   (double)bytes / (locked ? s->locked_bytes_per_s : s->pageable_bytes_per_s);
+    TRY(submit(stream, &work));
+    if (!locked) {
+        wait_for(stream, stream->submitted);
+    }
+    return STATUS_OK;
+}
+
+enum status host__copy_to_device(device *dev, device_stream *stream, device_buffer *to,
+                                 size_t to_offset, const void *from, size_t bytes)
+{
+    return copy_across(host__of(dev), stream, data_of(to) + to_offset, from, bytes, from);
+}
+
+enum status host__copy_to_host(device *dev, device_stream *stream, void *to,
+                               const device_buffer *from, size_t from_offset, size_t bytes)
+{
+    return copy_across(host__of(dev), stream, to, data_of(from) + from_offset, bytes, to);
+}
+
+enum status host__copy_on_device(device *dev, device_stream *stream, device_buffer *to,
+                                 size_t to_offset, const device_buffer *from, size_t from_offset,
+                                 size_t bytes)
+{
+    (void)dev;
+    struct host_work work = {.kind = WORK_COPY,
+                             .u.copy = {.to = data_of(to) + to_offset,
+                                        .from = data_of(from) + from_offset,
+                                        .bytes = bytes}};
+    return submit(stream, &work);
+}
+
+enum status host__zero(device *dev, device_stream *stream, device_buffer *to, size_t to_offset,
+                       size_t bytes)
+{
+    (void)dev;
+    struct host_work work = {.kind = WORK_ZERO,
+                             .u.copy = {.to = data_of(to) + to_offset, .bytes = bytes}};
+    return submit(stream, &work);
+}
+
+/* --- Operations --------------------------------------------------------------------------------- */
+
+enum status host__op_submit(device *dev, device_op *op, device_stream *stream)
+{
+    (void)dev;
+    struct host_work work = {.kind = WORK_OP, .u.op = op};
+    return submit(stream, &work);
+}
+
+enum status host__program_submit(device *dev, device_program *program, device_stream *stream)
+{
+    struct host_device *host = host__of(dev);
+    struct host_work work = {.kind = WORK_PROGRAM, .u.program = program};
+    if (host->mode != HOST_SIMULATED) {
+        return submit(stream, &work);
+    }
+    uint64_t start = clock_now_ns();
+    pthread_mutex_lock(&host->mutex);
+    bool pinned = host->page_locked_bytes > 0;
+    pthread_mutex_unlock(&host->mutex);
+    work.seconds = (program->delay >= 0.0 ? program->delay : host->simulated.step_s) +
+                   (pinned ? host->simulated.pin_page_s : 0.0);
+    TRY(submit(stream, &work));
+    occupy_caller(start, host->simulated.issue_s);
+    return STATUS_OK;
+}
