@@ -20,9 +20,9 @@ START_TEST(test_padding_and_stride_by_hand)
 {
     static const double expected[9] = {4, 6, 4, 6, 9, 6, 4, 6, 4};
     struct reference_net *net = reference_create(1, 1, 3, 3);
-    const int all = reference_conv(net, 0, "a", 1, 3, 1, 1, false);
-    const int corners = reference_conv(net, 0, "b", 1, 3, 2, 1, true);
-    reference_linear(net, corners, "c", 2, false, 1);
+    const int all = reference_net_conv(net, 0, "a", 1, 3, 1, 1, false);
+    const int corners = reference_net_conv(net, 0, "b", 1, 3, 2, 1, true);
+    reference_net_linear(net, corners, "c", 2, false, 1);
     for (int i = 0; i < 9; i++) {
         reference_find(net, "a.weight")->value[i] = 1;
         reference_find(net, "b.weight")->value[i] = 1;
@@ -47,14 +47,14 @@ END_TEST
 static struct reference_net *make_mixed(void)
 {
     struct reference_net *net = reference_create(3, 2, 7, 7);
-    int x = reference_conv(net, 0, "conv1", 3, 3, 2, 1, true);
+    int x = reference_net_conv(net, 0, "conv1", 3, 3, 2, 1, true);
     x = reference_relu(net, reference_norm(net, x, "norm1"));
-    int y = reference_norm(net, reference_conv(net, x, "conv2", 3, 3, 1, 1, false), "norm2");
-    x = reference_relu(net, reference_add(net, y, x));
+    int y = reference_norm(net, reference_net_conv(net, x, "conv2", 3, 3, 1, 1, false), "norm2");
+    x = reference_relu(net, reference_net_add(net, y, x));
     x = reference_pool(net, x, 3, 2, 1);
-    y = reference_conv(net, x, "conv3", 4, 1, 1, 0, true);
+    y = reference_net_conv(net, x, "conv3", 4, 1, 1, 0, true);
     x = reference_average(net, y);
-    reference_linear(net, x, "fc", 3, true, 0.5);
+    reference_net_linear(net, x, "fc", 3, true, 0.5);
     return net;
 }
 
@@ -98,7 +98,7 @@ END_TEST
 START_TEST(test_running_statistics_by_hand)
 {
     struct reference_net *net = reference_create(2, 1, 1, 1);
-    reference_linear(net, reference_norm(net, 0, "n"), "fc", 2, false, 1);
+    reference_net_linear(net, reference_norm(net, 0, "n"), "fc", 2, false, 1);
     reference_find(net, "n.running_var")->value[0] = 1;
     static const double input[2] = {1, 3};
     static const double targets[4] = {0.5, 0, 0, 0.5};

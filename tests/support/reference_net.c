@@ -82,8 +82,8 @@ void reference_destroy(struct reference_net *net)
     free(net);
 }
 
-int reference_conv(struct reference_net *net, int x, const char *prefix, int outputs, int window,
-                   int stride, int pad, bool bias)
+int reference_net_conv(struct reference_net *net, int x, const char *prefix, int outputs,
+                       int window, int stride, int pad, bool bias)
 {
     const struct reference_node *in = &net->nodes[x];
     const int inputs = in->c;
@@ -136,7 +136,7 @@ int reference_pool(struct reference_net *net, int x, int window, int stride, int
     return node;
 }
 
-int reference_add(struct reference_net *net, int a, int b)
+int reference_net_add(struct reference_net *net, int a, int b)
 {
     const struct reference_node *in = &net->nodes[a];
     const int node = new_node(net, REFERENCE_ADD, a, in->c, in->h, in->w);
@@ -149,8 +149,8 @@ int reference_average(struct reference_net *net, int x)
     return new_node(net, REFERENCE_AVERAGE, x, net->nodes[x].c, 1, 1);
 }
 
-int reference_linear(struct reference_net *net, int x, const char *prefix, int outputs, bool bias,
-                     double factor)
+int reference_net_linear(struct reference_net *net, int x, const char *prefix, int outputs,
+                         bool bias, double factor)
 {
     const size_t inputs = image_size(&net->nodes[x]);
     const int node = new_node(net, REFERENCE_LINEAR, x, outputs, 1, 1);
@@ -181,11 +181,33 @@ static size_t at(const struct reference_node *node, int n, int c, int y, int x)
            (size_t)x;
 }
 
+/* To 8 significant bits, halves to even: nearbyint rounds so by default. */
+static double to_bfloat16(double value)
+{
+    int exponent;
+    const double fraction = frexp(value, &exponent);
+    return ldexp(nearbyint(ldexp(fraction, 8)), exponent - 8);
+}
+
+static void round_all(const struct reference_net *net, double *values, size_t count)
+{
+    for (size_t i = 0; net->bfloat16 && i < count; i++) {
+        values[i] = to_bfloat16(values[i]);
+    }
+}
+
+/* The head, from the global average or the linear layer on, is float32. */
+static bool is_head(const struct reference_node *node)
+{
+    return node->kind == REFERENCE_AVERAGE || node->kind == REFERENCE_LINEAR;
+}
+
 /* Calls for each product of a convolution: output element, input element, weight. */
 typedef void (*product)(struct reference_node *node, struct reference_node *in,
                         struct reference_parameter *weight, size_t out, size_t from, size_t place);
 
-static void each_product(struct reference_net *net, struct reference_node *node, product visit)
+static inline void each_product(struct reference_net *net, struct reference_node *node,
+                                product visit)
 {
     struct reference_node *in = &net->nodes[node->a];
     struct reference_parameter *weight = &net->parameters[node->weight];
@@ -486,7 +508,15 @@ double reference_forward(struct reference_net *net, const double *input, const d
     memcpy(first->value, input, (size_t)net->n * image_size(first) * sizeof(double));
     net->targets = targets;
     for (int i = 0; i < net->node_count; i++) {
-        forward_node(net, &net->nodes[i], training);
+        struct reference_node *node = &net->nodes[i];
+        if (node->kind == REFERENCE_CONV) {
+            round_all(net, net->parameters[node->weight].value,
+                      net->parameters[node->weight].count);
+        }
+        forward_node(net, node, training);
+        if (!is_head(node)) {
+            round_all(net, node->value, (size_t)net->n * image_size(node));
+        }
     }
     const int classes = net->nodes[net->node_count - 1].c;
     double *p = allocate((size_t)classes, sizeof(double));
@@ -525,7 +555,16 @@ void reference_backward(struct reference_net *net)
             gradient[c] = gradient[c] * sum - target[c];
         }
     }
-    for (int i = net->node_count - 1; i >= 0; i--) {
-        backward_node(net, &net->nodes[i]);
+    for (int i = net->node_count - 1; i > 0; i--) {
+        struct reference_node *node = &net->nodes[i];
+        backward_node(net, node);
+        if (node->kind == REFERENCE_CONV) {
+            round_all(net, net->parameters[node->weight].gradient,
+                      net->parameters[node->weight].count);
+        }
+        if (node->kind != REFERENCE_LINEAR) {
+            struct reference_node *in = &net->nodes[node->a];
+            round_all(net, in->gradient, (size_t)net->n * image_size(in));
+        }
     }
 }

@@ -50,22 +50,25 @@ struct reference_net {
     int parameter_count;
     const double *targets; /* n x classes of the last forward */
     double averaging;      /* of running statistics, 0.1 */
+    bool
+        bfloat16; /* what bfloat16 networks keep in that type is rounded to it: convolutions' weights
+                      and their gradients, activations up to the head and their gradients */
 };
 
 struct reference_net *reference_create(int n, int c, int h, int w);
 void reference_destroy(struct reference_net *net);
 
 /* PREFIX.weight and, with `bias`, PREFIX.bias. */
-int reference_conv(struct reference_net *net, int x, const char *prefix, int outputs, int window,
-                   int stride, int pad, bool bias);
+int reference_net_conv(struct reference_net *net, int x, const char *prefix, int outputs,
+                       int window, int stride, int pad, bool bias);
 /* PREFIX.weight, .bias, .running_mean, .running_var; epsilon 1e-5. */
 int reference_norm(struct reference_net *net, int x, const char *prefix);
 int reference_relu(struct reference_net *net, int x);
 int reference_pool(struct reference_net *net, int x, int window, int stride, int pad);
-int reference_add(struct reference_net *net, int a, int b);
+int reference_net_add(struct reference_net *net, int a, int b);
 int reference_average(struct reference_net *net, int x);
-int reference_linear(struct reference_net *net, int x, const char *prefix, int outputs, bool bias,
-                     double factor);
+int reference_net_linear(struct reference_net *net, int x, const char *prefix, int outputs,
+                         bool bias, double factor);
 
 /* NULL when there is none. */
 struct reference_parameter *reference_find(struct reference_net *net, const char *name);
