@@ -1,0 +1,352 @@
+#include "experiments/cells.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "trainer/job.h"
+#include "trainer/options.h"
+
+struct known_cell {
+    const char *name;
+    const char *pin, *non_blocking, *stream;
+};
+
+static const struct known_cell known[] = {
+    {"default", "off", "false", "compute"},         {"pin", "on", "false", "compute"},
+    {"non_blocking", "off", "true", "compute"},     {"both", "on", "true", "compute"},
+    {"default/s", "off", "false", "dedicated"},     {"pin/s", "on", "false", "dedicated"},
+    {"non_blocking/s", "off", "true", "dedicated"}, {"both+stream", "on", "true", "dedicated"},
+};
+enum { KNOWN = sizeof known / sizeof known[0] };
+
+static const char *const names_usual[] = {"default", "pin",         "non_blocking",
+                                          "both",    "both+stream", NULL};
+static const char *const names_eight[] = {"default",        "pin",         "non_blocking",
+                                          "both",           "default/s",   "pin/s",
+                                          "non_blocking/s", "both+stream", NULL};
+static const char *const names_dedicated[] = {"default/s", "pin/s", "non_blocking/s", "both+stream",
+                                              NULL};
+static const char *const names_axes[] = {"default", "both+stream", NULL};
+
+/* Options that change what is computed, not when. */
+static bool changes_arithmetic(const char *option)
+{
+    static const char *const names[] = {"transfer",
+                                        "precision",
+                                        "batch-size",
+                                        "size",
+                                        "augment",
+                                        "exact-decode",
+                                        "decoders",
+                                        "model",
+                                        "seed",
+                                        "shuffle",
+                                        "drop-last",
+                                        "deterministic",
+                                        "mean",
+                                        "std",
+                                        "flip",
+                                        "label-smoothing",
+                                        "padding",
+                                        "stem",
+                                        "limit-samples",
+                                        "data",
+                                        "optimizer",
+                                        "lr",
+                                        "momentum",
+                                        "weight-decay",
+                                        "plan-candidates",
+                                        "workspace"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(names[i], option) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static enum status add_change(struct cell *cell, const char *option, const char *value)
+{
+    if (cell->change_count == CELL_MAX_CHANGES) {
+        return FAIL(STATUS_USAGE, "cell \"%s\" changes more than %d options", cell->name,
+                    CELL_MAX_CHANGES);
+    }
+    struct cell_change *change = &cell->changes[cell->change_count++];
+    change->option = option;
+    if (strlen(value) >= sizeof change->value) {
+        return FAIL(STATUS_USAGE, "the value \"%s\" of --%s is too long", value, option);
+    }
+    snprintf(change->value, sizeof change->value, "%s", value);
+    cell->arithmetic = cell->arithmetic || changes_arithmetic(option);
+    return STATUS_OK;
+}
+
+static enum status add_known(struct cell_list *list, const char *name, size_t length)
+{
+    for (size_t i = 0; i < KNOWN; i++) {
+        if (strlen(known[i].name) == length && memcmp(known[i].name, name, length) == 0) {
+            if (list->count == CELLS_MAX) {
+                return FAIL(STATUS_USAGE, "more than %d cells", CELLS_MAX);
+            }
+            struct cell *cell = &list->cells[list->count++];
+            memset(cell, 0, sizeof *cell);
+            snprintf(cell->name, sizeof cell->name, "%s", known[i].name);
+            TRY(add_change(cell, "pin-memory", known[i].pin));
+            TRY(add_change(cell, "non-blocking", known[i].non_blocking));
+            TRY(add_change(cell, "copy-stream", known[i].stream));
+            return STATUS_OK;
+        }
+    }
+    return FAIL(STATUS_USAGE,
+                "there is no cell \"%.*s\"; known are default, pin, non_blocking, both, default/s, "
+                "pin/s, non_blocking/s and both+stream",
+                (int)length, name);
+}
+
+static enum status add_names(struct cell_list *list, const char *const *names)
+{
+    for (size_t i = 0; names[i]; i++) {
+        TRY(add_known(list, names[i], strlen(names[i])));
+    }
+    return STATUS_OK;
+}
+
+static enum status add_named(struct cell_list *list, const char *names)
+{
+    while (*names) {
+        size_t length = strcspn(names, ",");
+        TRY(add_known(list, names, length));
+        names += length + (names[length] == ',');
+    }
+    return STATUS_OK;
+}
+
+/* Replaces each cell by one for each of `values` (separated by commas). */
+static enum status multiply(struct cell_list *list, const char *option, const char *values)
+{
+    struct cell_list product;
+    product.count = 0;
+    for (size_t i = 0; i < list->count; i++) {
+        for (const char *at = values; *at;) {
+            size_t length = strcspn(at, ",");
+            if (product.count == CELLS_MAX) {
+                return FAIL(STATUS_USAGE,
+                            "these axes make more than %d cells; name fewer values, or fewer "
+                            "cells by --cells",
+                            CELLS_MAX);
+            }
+            struct cell *cell = &product.cells[product.count++];
+            *cell = list->cells[i];
+            char value[48];
+            snprintf(value, sizeof value, "%.*s", (int)length, at);
+            size_t used = strlen(cell->name);
+            int written =
+                snprintf(cell->name + used, sizeof cell->name - used, " %s=%s", option, value);
+            if (length >= sizeof value || written < 0 ||
+                (size_t)written >= sizeof cell->name - used) {
+                return FAIL(STATUS_USAGE, "the axis %s=%s is too long", option, values);
+            }
+            TRY(add_change(cell, option, value));
+            at += length + (at[length] == ',');
+        }
+    }
+    *list = product;
+    return STATUS_OK;
+}
+
+/* Options whose change would make cells that do not belong together, or no cells at all. */
+static bool is_no_axis(const char *option)
+{
+    static const char *const names[] = {"out",       "resume",    "overwrite",    "weights",
+                                        "data",      "val-data",  "device",       "epochs",
+                                        "cuda-libs", "max-steps", "dump-batches", "dump-count"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(names[i], option) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The option's name as the table has it, since a cell keeps the pointer. */
+static const char *find_option(const char *name, size_t length)
+{
+    static struct settings scratch;
+    struct option_binding bindings[16];
+    size_t count = job_bind_options(&scratch, bindings);
+    for (size_t b = 0; b < count; b++) {
+        for (size_t i = 0; i < bindings[b].table->count; i++) {
+            const char *known_name = bindings[b].table->options[i].name;
+            if (strlen(known_name) == length && memcmp(known_name, name, length) == 0) {
+                return known_name;
+            }
+        }
+    }
+    return NULL;
+}
+
+static enum status add_axis(struct cell_list *list, const char *axis)
+{
+    size_t length = strcspn(axis, "=");
+    const char *option = find_option(axis, length);
+    if (axis[length] != '=' || axis[length + 1] == '\0') {
+        return FAIL(STATUS_USAGE,
+                    "--axis takes OPTION=VALUE,VALUE,..., for instance "
+                    "num-workers=1,2,4, not \"%s\"",
+                    axis);
+    }
+    if (!option || is_no_axis(option)) {
+        return FAIL(STATUS_USAGE, "--axis: \"%.*s\" is no setting that cells can differ in",
+                    (int)length, axis);
+    }
+    for (size_t i = 0; i < list->count; i++) {
+        for (size_t c = 0; c < list->cells[i].change_count; c++) {
+            if (strcmp(list->cells[i].changes[c].option, option) == 0) {
+                return FAIL(STATUS_USAGE,
+                            "--axis: the cells differ in %s already; choose them by "
+                            "--cells instead",
+                            option);
+            }
+        }
+    }
+    TRY(multiply(list, option, axis + length + 1));
+    return STATUS_OK;
+}
+
+/* Sets every value once, so that a wrong one is found before anything runs. */
+static enum status check_values(const struct cell_list *list)
+{
+    static struct settings scratch;
+    for (size_t i = 0; i < list->count; i++) {
+        struct settings job;
+        settings_defaults(&job);
+        enum status status = cells_settings(&job, &list->cells[i], &scratch);
+        if (status != STATUS_OK) {
+            status_prefix("cell \"%s\"", list->cells[i].name);
+            return status;
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status cells_choose(const struct cells_request *request, struct cell_list *list)
+{
+    list->count = 0;
+    bool usual = !request->names && !request->axes[0] && request->streams == CELLS_STREAM_COMPUTE;
+    if (request->names) {
+        TRY(add_named(list, request->names));
+    } else if (request->streams == CELLS_STREAM_BOTH) {
+        TRY(add_names(list, names_eight));
+    } else if (request->streams == CELLS_STREAM_DEDICATED) {
+        TRY(add_names(list, names_dedicated));
+    } else {
+        TRY(add_names(list, usual ? names_usual : names_axes));
+    }
+    if (request->both_transfers) {
+        TRY(multiply(list, "transfer", "u8,f32"));
+    }
+    if (request->both_stagings) {
+        TRY(multiply(list, "staging", "slot,thread"));
+    }
+    for (size_t i = 0; i < CELLS_MAX_AXES && request->axes[i]; i++) {
+        TRY(add_axis(list, request->axes[i]));
+    }
+    if (list->count < CELLS_MAX && usual) {
+        const struct cell *first = &list->cells[0];
+        struct cell again = *first;
+        again.repeats = true;
+        snprintf(again.name, sizeof again.name, "%.80s again", first->name);
+        list->cells[list->count++] = again;
+    }
+    for (size_t i = 0; i < list->count; i++) {
+        for (size_t j = 0; j < i; j++) {
+            if (strcmp(list->cells[i].name, list->cells[j].name) == 0) {
+                return FAIL(STATUS_USAGE, "cell \"%s\" is asked for twice", list->cells[i].name);
+            }
+        }
+    }
+    if (list->count < 2) {
+        return FAIL(STATUS_USAGE, "an ablation needs two cells at least");
+    }
+    TRY(check_values(list));
+    return STATUS_OK;
+}
+
+enum status cells_settings(const struct settings *job, const struct cell *cell,
+                           struct settings *out)
+{
+    *out = *job;
+    struct option_binding bindings[16];
+    size_t count = job_bind_options(out, bindings);
+    for (size_t i = 0; i < cell->change_count; i++) {
+        TRY(options_set(bindings, count, cell->changes[i].option, cell->changes[i].value));
+    }
+    TRY(settings_complete(out));
+    return STATUS_OK;
+}
+
+static bool is_changed(const struct cell *cell, const char *option)
+{
+    for (size_t i = 0; i < cell->change_count; i++) {
+        if (strcmp(cell->changes[i].option, option) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void value_text(const struct json_value *value, char *text, size_t bytes)
+{
+    if (!value) {
+        snprintf(text, bytes, "absent");
+    } else if (value->kind == JSON_STRING) {
+        snprintf(text, bytes, "%s", value->string);
+    } else if (value->kind == JSON_NUMBER) {
+        snprintf(text, bytes, "%.17g", value->number);
+    } else if (value->kind == JSON_BOOL) {
+        snprintf(text, bytes, "%s", value->boolean ? "true" : "false");
+    } else if (value->kind == JSON_ARRAY) {
+        size_t used = 0;
+        text[0] = '\0';
+        for (size_t i = 0; i < value->count && used < bytes; i++) {
+            used += (size_t)snprintf(text + used, bytes - used, "%s%.9g", i ? "," : "",
+                                     value->items[i].number);
+        }
+    } else {
+        snprintf(text, bytes, "null");
+    }
+}
+
+static enum status check_one_side(const struct cell *a, const struct json_value *settings_a,
+                                  const struct cell *b, const struct json_value *settings_b)
+{
+    for (size_t i = 0; i < settings_a->count; i++) {
+        const char *name = settings_a->names[i];
+        char text_a[256], text_b[256];
+        value_text(&settings_a->items[i], text_a, sizeof text_a);
+        value_text(json_member(settings_b, name), text_b, sizeof text_b);
+        if (strcmp(text_a, text_b) != 0 && !is_changed(a, name) && !is_changed(b, name)) {
+            return FAIL(STATUS_MISMATCH,
+                        "cells \"%s\" and \"%s\" differ in %s too (%s against %s): they cannot be "
+                        "compared",
+                        a->name, b->name, name, text_a, text_b);
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status cells_check_equal(const struct cell *a, const struct json_value *settings_a,
+                              const struct cell *b, const struct json_value *settings_b)
+{
+    TRY(check_one_side(a, settings_a, b, settings_b));
+    TRY(check_one_side(b, settings_b, a, settings_a));
+    return STATUS_OK;
+}
+
+struct predict_cell cells_prediction(const struct settings *settings)
+{
+    return (struct predict_cell){.pin = settings->loader.pin_memory != PIN_OFF,
+                                 .non_blocking = settings->loader.non_blocking,
+                                 .dedicated =
+                                     settings->loader.copy_stream == COPY_STREAM_DEDICATED};
+}

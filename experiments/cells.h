@@ -1,0 +1,72 @@
+/*
+ * The cells of an ablation: one training job, run with some settings changed. A cell is a name and
+ * the options that it sets; everything else is the job's.
+ */
+#ifndef PINLINE_EXPERIMENTS_CELLS_H
+#define PINLINE_EXPERIMENTS_CELLS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/json.h"
+#include "base/status.h"
+#include "experiments/predict.h"
+#include "trainer/settings.h"
+
+#define CELLS_MAX 64
+#define CELL_MAX_CHANGES 12
+#define CELLS_MAX_AXES 6
+
+enum cells_stream { CELLS_STREAM_COMPUTE = 0, CELLS_STREAM_DEDICATED, CELLS_STREAM_BOTH };
+
+/* What the command line asks for. Zero is the default: the article's four cells on the compute
+ * stream, both+stream, and default a second time. */
+struct cells_request {
+    const char *names;         /* "default,both", or NULL */
+    enum cells_stream streams; /* BOTH: the eight cells; DEDICATED: the four on their own stream */
+    bool both_transfers;       /* each cell with u8 and with f32 */
+    bool both_stagings;        /* each cell with slot and with thread */
+    const char *axes[CELLS_MAX_AXES]; /* "num-workers=1,2,4", NULL at the end */
+};
+
+struct cell_change {
+    const char *option; /* "pin-memory" */
+    char value[48];
+};
+
+struct cell {
+    char name[96]; /* "both+stream", "default num-workers=4" */
+    struct cell_change changes[CELL_MAX_CHANGES];
+    size_t change_count;
+    bool repeats;    /* the same settings as an earlier cell: the check on the method */
+    bool arithmetic; /* a change alters what is computed: compared by loss curves, not bits */
+};
+
+struct cell_list {
+    struct cell cells[CELLS_MAX];
+    size_t count;
+};
+
+/*
+ * Lists the cells. With axes and no `names`, the cells "default" and "both+stream" are taken at every
+ * value of every axis. STATUS_USAGE: an unknown cell (naming the known ones), an axis that is no
+ * option of a job or has a value it does not take, more than CELLS_MAX cells.
+ */
+enum status cells_choose(const struct cells_request *request, struct cell_list *list) MUST_USE;
+
+/* The job's settings with the cell's changes, completed. STATUS_USAGE. */
+enum status cells_settings(const struct settings *job, const struct cell *cell,
+                           struct settings *out) MUST_USE;
+
+/*
+ * Compares the settings of two cells as written by options_write (compared_only) and the plans that
+ * each run used: they may differ in the options that either cell names. STATUS_MISMATCH naming the
+ * option and both values.
+ */
+enum status cells_check_equal(const struct cell *a, const struct json_value *settings_a,
+                              const struct cell *b, const struct json_value *settings_b) MUST_USE;
+
+/* Which formula of predict.h speaks for these settings. */
+struct predict_cell cells_prediction(const struct settings *settings);
+
+#endif

@@ -1,0 +1,145 @@
+/* The cells that a request makes, what they set, what is refused, and that a setting which differs
+ * unseen is found. */
+#include "experiments/cells.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/support/check_run.h"
+#include "trainer/job.h"
+
+static struct cell_list list;
+
+static void choose(struct cells_request request, size_t count)
+{
+    ck_assert_msg(cells_choose(&request, &list) == STATUS_OK, "%s", status_message());
+    ck_assert_uint_eq(list.count, count);
+}
+
+static const struct cell *find(const char *name)
+{
+    for (size_t i = 0; i < list.count; i++) {
+        if (strcmp(list.cells[i].name, name) == 0) {
+            return &list.cells[i];
+        }
+    }
+    ck_abort_msg("no cell %s", name);
+    return NULL;
+}
+
+static struct settings settings_of(const char *name)
+{
+    struct settings job, out;
+    settings_defaults(&job);
+    ck_assert_int_eq(cells_settings(&job, find(name), &out), STATUS_OK);
+    return out;
+}
+
+START_TEST(test_usual)
+{
+    choose((struct cells_request){0}, 6);
+    ck_assert_str_eq(list.cells[0].name, "default");
+    ck_assert(list.cells[5].repeats);
+    struct settings s = settings_of("default");
+    ck_assert(s.loader.pin_memory == PIN_OFF && !s.loader.non_blocking &&
+              s.loader.copy_stream == COPY_STREAM_COMPUTE);
+    s = settings_of("pin");
+    ck_assert(s.loader.pin_memory == PIN_ON && !s.loader.non_blocking &&
+              s.loader.copy_stream == COPY_STREAM_COMPUTE);
+    s = settings_of("non_blocking");
+    ck_assert(s.loader.pin_memory == PIN_OFF && s.loader.non_blocking);
+    s = settings_of("both+stream");
+    ck_assert(s.loader.pin_memory == PIN_ON && s.loader.non_blocking &&
+              s.loader.copy_stream == COPY_STREAM_DEDICATED);
+    struct predict_cell cell = cells_prediction(&s);
+    ck_assert(cell.pin && cell.non_blocking && cell.dedicated);
+}
+END_TEST
+
+START_TEST(test_eight_and_axes)
+{
+    choose((struct cells_request){.streams = CELLS_STREAM_BOTH}, 8);
+    choose((struct cells_request){.streams = CELLS_STREAM_BOTH, .both_stagings = true}, 16);
+    ck_assert(!find("pin/s staging=thread")->arithmetic);
+    choose((struct cells_request){.axes = {"num-workers=1,2,4"}}, 6);
+    ck_assert_int_eq(settings_of("both+stream num-workers=4").loader.num_workers, 4);
+    choose((struct cells_request){.names = "default,both", .both_transfers = true}, 4);
+    ck_assert(find("both transfer=f32")->arithmetic);
+    ck_assert(settings_of("both transfer=f32").loader.transfer == TRANSFER_F32);
+    choose((struct cells_request){.names = "pin", .axes = {"pin-how=register,alloc"}}, 2);
+}
+END_TEST
+
+static const struct cells_request refused[] = {
+    {.names = "default,pinned"},
+    {.names = "default"},
+    {.names = "default,default"},
+    {.axes = {"num-workers"}},
+    {.axes = {"num-workers="}},
+    {.axes = {"num-workers=1,two"}},
+    {.axes = {"no-such=1,2"}},
+    {.axes = {"out=a,b"}},
+    {.axes = {"pin-memory=on,off"}},
+    {.axes = {"batch-size=1,2,3,4,5,6,7,8,9", "num-workers=1,2,3,4,5,6,7,8,9"}},
+};
+
+START_TEST(test_refused)
+{
+    ck_assert_int_eq(cells_choose(&refused[_i], &list), STATUS_USAGE);
+    ck_assert_uint_gt(strlen(status_message()), 10);
+}
+END_TEST
+
+static json_document *written(const struct settings *settings)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *stream = open_memstream(&text, &bytes);
+    struct json_writer writer;
+    json_writer_init(&writer, stream, false);
+    struct settings copy = *settings;
+    struct option_binding bindings[16];
+    size_t count = job_bind_options(&copy, bindings);
+    options_write(bindings, count, true, &writer);
+    fclose(stream);
+    json_document *document = NULL;
+    ck_assert_int_eq(json_parse(text, bytes, &document), STATUS_OK);
+    free(text);
+    return document;
+}
+
+START_TEST(test_unequal_settings_are_found)
+{
+    choose((struct cells_request){0}, 6);
+    struct settings a = settings_of("default"), b = settings_of("both");
+    json_document *of_a = written(&a), *of_b = written(&b);
+    ck_assert_int_eq(
+        cells_check_equal(find("default"), json_root(of_a), find("both"), json_root(of_b)),
+        STATUS_OK);
+    json_document_destroy(&of_b);
+    b.loader.num_workers = a.loader.num_workers + 1;
+    of_b = written(&b);
+    ck_assert_int_eq(
+        cells_check_equal(find("default"), json_root(of_a), find("both"), json_root(of_b)),
+        STATUS_MISMATCH);
+    ck_assert_ptr_nonnull(strstr(status_message(), "num-workers"));
+    json_document_destroy(&of_a);
+    json_document_destroy(&of_b);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cells");
+    TCase *tests = tcase_create("cells");
+    tcase_add_test(tests, test_usual);
+    tcase_add_test(tests, test_eight_and_axes);
+    tcase_add_loop_test(tests, test_refused, 0, (int)(sizeof refused / sizeof refused[0]));
+    tcase_add_test(tests, test_unequal_settings_are_found);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
