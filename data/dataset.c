@@ -34,8 +34,9 @@ struct dataset {
     struct part parts[2];
     int part_count;
     size_t count;
-    int class_count;
-    const char *const *class_names; /* of parts[0].source */
+    /* Whose class table holds: that of the training set, also for a validation set from elsewhere,
+     * which may outlive it. One reference. */
+    struct source *naming;
 };
 
 void source_release(struct source **source)
@@ -418,9 +419,8 @@ static void add_part(struct dataset *set, struct source *source, size_t first, s
     part->count = count;
     part->prefix = "";
     set->count += count;
-    if (set->part_count == 1) {
-        set->class_count = source->class_count;
-        set->class_names = source->class_names;
+    if (set->naming == NULL) {
+        set->naming = source_share(source);
     }
 }
 
@@ -564,9 +564,9 @@ static enum status build(const struct dataset_settings *settings, const struct o
                         settings->data, train->count);
         }
     } else if (offer->val_count > 0) {
+        val->naming = source_share(offer->train);
         add_part(val, offer->val, offer->val_first, offer->val_count);
         TRY(map_labels(offer->train, &val->parts[0]));
-        val->class_names = train->class_names;
     } else if (settings->val_fraction > 0.0) {
         TRY(split_by_hash(train, val, settings->val_fraction));
         if (val->count == 0) {
@@ -643,6 +643,7 @@ void dataset_close(dataset **set)
         free(part->chosen);
         free(part->label_map);
     }
+    source_release(&(*set)->naming);
     free(*set);
     *set = NULL;
 }
@@ -656,13 +657,13 @@ size_t dataset_count(const dataset *set)
 
 int dataset_class_count(const dataset *set)
 {
-    return set->class_count;
+    return set->naming->class_count;
 }
 
 const char *dataset_class_name(const dataset *set, int class_id)
 {
-    assert(class_id >= 0 && class_id < set->class_count);
-    return set->class_names[class_id];
+    assert(class_id >= 0 && class_id < set->naming->class_count);
+    return set->naming->class_names[class_id];
 }
 
 /* The part that holds sample `*sample`, which becomes the number in the part's source. */
@@ -734,9 +735,11 @@ static uint64_t hash_number(uint64_t hash, uint64_t value)
 
 uint64_t dataset_fingerprint(const dataset *set)
 {
-    uint64_t hash = hash_number(HASH_START, (uint64_t)set->class_count);
-    for (int i = 0; i < set->class_count; i++) {
-        hash = hash_bytes(hash, set->class_names[i], strlen(set->class_names[i]) + 1);
+    const int classes = dataset_class_count(set);
+    uint64_t hash = hash_number(HASH_START, (uint64_t)classes);
+    for (int i = 0; i < classes; i++) {
+        const char *name = dataset_class_name(set, i);
+        hash = hash_bytes(hash, name, strlen(name) + 1);
     }
     for (size_t i = 0; i < set->count; i++) {
         char path[PATH_MAX], name[PATH_MAX];
@@ -756,7 +759,7 @@ size_t dataset_memory(const dataset *set)
     for (int i = 0; i < set->part_count; i++) {
         const struct part *part = &set->parts[i];
         bytes += part->chosen != NULL ? part->count * sizeof *part->chosen : 0;
-        bytes += part->label_map != NULL ? (size_t)set->class_count * sizeof(int) : 0;
+        bytes += part->label_map != NULL ? (size_t)dataset_class_count(set) * sizeof(int) : 0;
         if (i == 0 || part->source != set->parts[0].source) {
             bytes += part->source->operations->memory(part->source);
         }

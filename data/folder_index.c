@@ -241,13 +241,24 @@ static enum status add_file(struct walk *walk, uint32_t folder, const char *name
     return STATUS_OK;
 }
 
+/* Adds as much of `text` as fits. */
+static void append(char *out, size_t bytes, const char *text)
+{
+    const size_t used = strlen(out), length = strlen(text);
+    const size_t room = bytes - used - 1;
+    const size_t count = length < room ? length : room;
+    memcpy(out + used, text, count);
+    out[used + count] = '\0';
+}
+
 static void count_unsupported(struct walk *walk, uint32_t folder, const char *name)
 {
     struct dataset_skipped *skipped = &walk->index->skipped;
     if (skipped->unsupported == 0) {
         const char *path = folder_path(walk->index, folder);
-        (void)snprintf(skipped->example, sizeof skipped->example, "%s%s%s", path,
-                       *path == '\0' ? "" : "/", name);
+        append(skipped->example, sizeof skipped->example, path);
+        append(skipped->example, sizeof skipped->example, *path == '\0' ? "" : "/");
+        append(skipped->example, sizeof skipped->example, name);
     }
     skipped->unsupported++;
     walk->class_skip++;

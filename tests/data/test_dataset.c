@@ -78,8 +78,11 @@ START_TEST(test_train_and_val_folders)
     ck_assert_str_eq(location.path, data_files_path(expected));
     ck_assert_uint_eq(location.bytes, strlen(expected));
     dataset_close(&train);
-    dataset_close(&val);
     ck_assert_ptr_null(train);
+    /* Each lives without the other. */
+    ck_assert_str_eq(dataset_class_name(val, 0), "a");
+    ck_assert_int_eq(dataset_label(val, 3), 1);
+    dataset_close(&val);
 }
 END_TEST
 
