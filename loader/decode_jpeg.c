@@ -302,9 +302,8 @@ __attribute__((noinline)) static enum status read_jpeg(struct image_decoder *dec
     /* Coefficients of all components at full resolution, twice over. */
     info->mem->max_memory_to_use =
         (long)((header->width + 64u) * (uint64_t)(header->height + 64u) * 16u) + (32l << 20);
-    jpeg_calc_output_dimensions(info);
-    TRY(image__sink_begin(sink, info->output_width, info->output_height, shift));
     (void)jpeg_start_decompress(info);
+    TRY(image__sink_begin(sink, info->output_width, info->output_height, shift));
     crop_columns(info, sink, &origin, &columns);
     TRY(image__sink_layout(sink, origin, columns));
     if (cmyk) {
@@ -315,13 +314,19 @@ __attribute__((noinline)) static enum status read_jpeg(struct image_decoder *dec
     }
     while (info->output_scanline < sink->bottom) {
         uint32_t y = info->output_scanline;
-        uint8_t *row = image__sink_row(sink, y);
-        JSAMPROW to = cmyk ? state->cmyk.bytes : row;
-        (void)jpeg_read_scanlines(info, &to, 1);
-        if (cmyk) {
-            cmyk_to_rgb(state->cmyk.bytes, columns, row);
+        uint32_t left = sink->bottom - y;
+        uint32_t most = cmyk ? 1 : left < RESAMPLE_AHEAD ? left : RESAMPLE_AHEAD;
+        JSAMPROW rows[RESAMPLE_AHEAD];
+        for (uint32_t i = 0; i < most; i++) {
+            rows[i] = cmyk ? state->cmyk.bytes : image__sink_row(sink, y + i);
         }
-        image__sink_done(sink, y);
+        JDIMENSION count = jpeg_read_scanlines(info, rows, most);
+        for (uint32_t i = 0; i < count; i++) {
+            if (cmyk) {
+                cmyk_to_rgb(state->cmyk.bytes, columns, image__sink_row(sink, y + i));
+            }
+            image__sink_done(sink, y + i);
+        }
     }
     if (info->output_scanline == info->output_height) {
         (void)jpeg_finish_decompress(info);

@@ -62,7 +62,8 @@ enum status image__buffer_reserve(struct image_buffer *buffer, size_t bytes) MUS
  * Takes the rows of one picture in order. A decoder calls begin with the size of the picture that it
  * will deliver, then may look at left .. bottom to learn what is wanted, calls layout with the
  * columns that its rows will hold, and then row and done (or take) for every row from top to
- * bottom - 1 at least; rows above and below are accepted and ignored.
+ * bottom - 1 at least; rows above and below are accepted and ignored. Up to RESAMPLE_AHEAD rows may
+ * be asked for at a time.
  */
 struct image_sink {
     struct resample *resample; /* NULL: whole rows into `whole` */

@@ -384,17 +384,51 @@ enum status resample_begin(struct resample *resample, const struct image_view *v
     return STATUS_OK;
 }
 
+/* The bytes of output row y, in the output itself where that holds bytes. */
+static uint8_t *bytes_of_row(struct resample *resample, uint32_t y)
+{
+    if (resample->output.format == IMAGE_F32) {
+        return resample->narrow;
+    }
+    return (uint8_t *)resample->output.pixels + (size_t)y * resample->view.width * 3;
+}
+
+/* Whether the columns that are wanted are the output's, in their order. */
+static bool is_straight(const struct resample *resample)
+{
+    const struct image_view *view = &resample->view;
+
+    return resample->horizontal.identity && !view->flip && view->window_x >= 0 &&
+           (int64_t)view->window_x + view->width <= view->resize_width;
+}
+
+/* Whether rows of the decoder are rows of the output, byte for byte. */
+static bool is_direct(const struct resample *resample)
+{
+    const struct image_view *view = &resample->view;
+
+    return resample->output.format == IMAGE_U8 && resample->vertical.identity &&
+           is_straight(resample) && resample->origin == resample->left &&
+           resample->row_pixels == view->width && view->window_y >= 0 &&
+           (int64_t)view->window_y + view->height <= view->resize_height;
+}
+
 enum status resample_layout(struct resample *resample, uint32_t origin, uint32_t row_pixels)
 {
-    size_t rows = resample->vertical.most_taps == 0 ? 1 : resample->vertical.most_taps;
+    size_t need = (size_t)resample->vertical.most_taps + RESAMPLE_AHEAD;
+    size_t rows = 8;
     size_t stride = size_align((size_t)row_pixels * 3 + ROW_OFFSET + RESAMPLE_SLACK, 64);
     size_t bytes;
 
     assert(origin <= resample->left && origin + row_pixels >= resample->right);
+    while (rows < need) {
+        rows *= 2;
+    }
     resample->origin = origin;
     resample->row_pixels = row_pixels;
     resample->ring_rows = rows;
     resample->ring_stride = stride;
+    resample->direct = is_direct(resample);
     if (!size_multiply(rows, stride, &bytes) ||
         !reserve(&resample->ring, &resample->ring_capacity, bytes, 1)) {
         return no_memory(rows * stride);
@@ -419,16 +453,12 @@ enum status resample_layout(struct resample *resample, uint32_t origin, uint32_t
 
 uint8_t *resample_row(struct resample *resample, uint32_t y)
 {
-    return resample->ring + (y % resample->ring_rows) * resample->ring_stride + ROW_OFFSET;
-}
-
-/* The bytes of output row y, in the output itself where that holds bytes. */
-static uint8_t *bytes_of_row(struct resample *resample, uint32_t y)
-{
-    if (resample->output.format == IMAGE_F32) {
-        return resample->narrow;
+    if (resample->direct && y >= resample->top && y < resample->bottom) {
+        uint32_t entry = y - resample->top;
+        int64_t to = (int64_t)resample->vertical.key.first + entry - resample->view.window_y;
+        return bytes_of_row(resample, (uint32_t)to);
     }
-    return (uint8_t *)resample->output.pixels + (size_t)y * resample->view.width * 3;
+    return resample->ring + (y & (resample->ring_rows - 1)) * resample->ring_stride + ROW_OFFSET;
 }
 
 static void store_row(struct resample *resample, uint32_t y)
@@ -473,13 +503,10 @@ static void compute_row(struct resample *resample, uint32_t entry, bool own_rows
 
     for (uint32_t tap = 0; tap < taps; tap++) {
         uint32_t y = vertical->start[entry] + tap;
-        resample->window[tap] = resample->rows[y % resample->ring_rows] + skip;
+        resample->window[tap] = resample->rows[y & (resample->ring_rows - 1)] + skip;
     }
     if (vertical->identity && horizontal->identity) {
-        const struct image_view *view = &resample->view;
-        bool straight = !view->flip && view->window_x >= 0 &&
-                        (int64_t)view->window_x + view->width <= view->resize_width;
-        pick(resample->window[0], horizontal, straight, out);
+        pick(resample->window[0], horizontal, is_straight(resample), out);
         return;
     }
     /* Rows of our own are followed by slack, so whole vectors can be taken. */
@@ -531,7 +558,7 @@ static void advance(struct resample *resample, uint32_t y, const uint8_t *pixels
     if (y < resample->top || y >= resample->bottom) {
         return;
     }
-    resample->rows[y % resample->ring_rows] = pixels;
+    resample->rows[y & (resample->ring_rows - 1)] = pixels;
     while (resample->next < vertical->count &&
            vertical->start[resample->next] + vertical->taps[resample->next] <= y + 1) {
         produce(resample, resample->next, own_rows);
@@ -541,11 +568,16 @@ static void advance(struct resample *resample, uint32_t y, const uint8_t *pixels
 
 void resample_done(struct resample *resample, uint32_t y)
 {
+    if (resample->direct) {
+        resample->next += y >= resample->top && y < resample->bottom;
+        return;
+    }
     advance(resample, y, resample_row(resample, y), true);
 }
 
 void resample_take(struct resample *resample, uint32_t y, const uint8_t *pixels)
 {
+    assert(y >= resample->top && y < resample->bottom);
     advance(resample, y, pixels, false);
 }
 

@@ -22,6 +22,8 @@
 #define RESAMPLE_LINE_BITS 7
 /* Up to so many taps the vertical pass may round each product to the line's precision. */
 #define RESAMPLE_FEW_TAPS 8
+/* Rows that a decoder may ask for before it says that the first of them is done. */
+#define RESAMPLE_AHEAD 4
 /* Bytes that follow every row and line of our own, so that vector loads need no special end. */
 #define RESAMPLE_SLACK 64
 
@@ -87,7 +89,9 @@ struct resample {
     uint8_t *ring; /* ring_rows rows of ring_stride bytes */
     const uint8_t **rows;
     const uint8_t **window;
-    size_t ring_rows, ring_stride, ring_capacity, rows_capacity;
+    size_t ring_rows; /* a power of two, at least RESAMPLE_AHEAD more than the filter needs */
+    size_t ring_stride, ring_capacity, rows_capacity;
+    bool direct; /* rows are output rows as they come: the decoder writes them there */
     int16_t *line;
     size_t line_capacity;
     uint8_t *narrow; /* one output row as bytes, before it becomes floats */
@@ -115,7 +119,7 @@ enum status resample_begin(struct resample *resample, const struct image_view *v
 enum status resample_layout(struct resample *resample, uint32_t origin,
                             uint32_t row_pixels) MUST_USE;
 
-/* Where row y goes: 3 * row_pixels bytes, followed by slack. */
+/* Where row y goes: 3 * row_pixels bytes. Up to RESAMPLE_AHEAD rows may be asked for at a time. */
 uint8_t *resample_row(struct resample *resample, uint32_t y);
 /* Row y lies there now. Rows come in order; those outside top .. bottom-1 are ignored. */
 void resample_done(struct resample *resample, uint32_t y);
