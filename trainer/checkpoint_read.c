@@ -430,16 +430,35 @@ void checkpoint_read_position(const checkpoint *from, struct checkpoint_position
 
 /* What decides which pixels and which arithmetic a step sees: another value is another run. */
 static const char *const fixed_options[] = {
-    "model",     "batch-size", "size",           "seed",     "shuffle",         "drop-last",
-    "augment",   "padding",    "flip",           "mean",     "std",             "stem",
-    "optimizer", "nesterov",   "decay-all",      "transfer", "label-smoothing", "decoders",
-    "precision", "exact-decode", "exif-orientation", "on-bad-image",
+    "model",
+    "batch-size",
+    "size",
+    "seed",
+    "shuffle",
+    "drop-last",
+    "augment",
+    "padding",
+    "flip",
+    "mean",
+    "std",
+    "stem",
+    "optimizer",
+    "nesterov",
+    "decay-all",
+    "transfer",
+    "label-smoothing",
+    "decoders",
+    "precision",
+    "exact-decode",
+    "exif-orientation",
+    "on-bad-image",
 };
 
 /* What changes the result from here on, which may be wanted. */
 static const char *const steering_options[] = {
-    "epochs",   "lr",           "momentum",  "weight-decay",  "beta1",      "beta2",    "epsilon",
-    "schedule", "warmup-epochs", "step-epochs", "step-factor", "final-lr", "deterministic",
+    "epochs",      "lr",       "momentum",      "weight-decay",  "beta1",
+    "beta2",       "epsilon",  "schedule",      "warmup-epochs", "step-epochs",
+    "step-factor", "final-lr", "deterministic",
 };
 
 static bool is_one_of(const char *name, const char *const *names, size_t count)
@@ -565,18 +584,20 @@ enum status checkpoint_check_data(const checkpoint *from, const dataset *train_s
     const int64_t recorded_images = json_member_int(from->root, "train_images", -1);
     uint64_t recorded = 0;
     if (recorded_images != (int64_t)images) {
-        return FAIL(STATUS_MISMATCH,
-                    "%s was trained on %lld images, --data has %zu: a run goes on with its own data "
-                    "only; start a new one from its weights with --weights",
-                    from->path, (long long)recorded_images, images);
+        return FAIL(
+            STATUS_MISMATCH,
+            "%s was trained on %lld images, --data has %zu: a run goes on with its own data "
+            "only; start a new one from its weights with --weights",
+            from->path, (long long)recorded_images, images);
     }
     if (!read_hex64(json_member_string(from->root, "train_fingerprint", NULL), &recorded) ||
         recorded != dataset_fingerprint(train_set)) {
-        return FAIL(STATUS_MISMATCH,
-                    "%s was trained on other images: as many, but names, sizes or classes differ; a "
-                    "run goes on with its own data only; start a new one from its weights with "
-                    "--weights",
-                    from->path);
+        return FAIL(
+            STATUS_MISMATCH,
+            "%s was trained on other images: as many, but names, sizes or classes differ; a "
+            "run goes on with its own data only; start a new one from its weights with "
+            "--weights",
+            from->path);
     }
     return STATUS_OK;
 }
@@ -598,9 +619,10 @@ static void warn_other_libraries(const checkpoint *from, struct job *job)
     };
     for (size_t i = 0; i < sizeof items / sizeof items[0]; i++) {
         if (strcmp(items[i].recorded, items[i].now) != 0) {
-            log_warn("the checkpoint was written with %s \"%s\", this is \"%s\": results may differ "
-                     "in their last bits",
-                     items[i].what, items[i].recorded, items[i].now);
+            log_warn(
+                "the checkpoint was written with %s \"%s\", this is \"%s\": results may differ "
+                "in their last bits",
+                items[i].what, items[i].recorded, items[i].now);
         }
     }
 }

@@ -419,10 +419,11 @@ enum status checkpoint_check_space(const struct job *job, const char *folder, ui
     const uint64_t wanted = 2 * (weights + state) + best + extra * weights;
     const uint64_t unused = (uint64_t)facts.f_bavail * facts.f_frsize;
     if (wanted > unused) {
-        return FAIL(STATUS_IO,
-                    "%s: the checkpoints of this run take up to %.1f MiB and %.1f MiB are free; make "
-                    "room, or choose another folder with --out",
-                    folder, (double)wanted / 1048576.0, (double)unused / 1048576.0);
+        return FAIL(
+            STATUS_IO,
+            "%s: the checkpoints of this run take up to %.1f MiB and %.1f MiB are free; make "
+            "room, or choose another folder with --out",
+            folder, (double)wanted / 1048576.0, (double)unused / 1048576.0);
     }
     return STATUS_OK;
 }

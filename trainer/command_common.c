@@ -7,9 +7,7 @@
 
 void command_set_log_level(const struct settings *settings)
 {
-    log_set_level(settings->quiet     ? LOG_QUIET
-                  : settings->verbose ? LOG_VERBOSE
-                                      : LOG_NORMAL);
+    log_set_level(settings->quiet ? LOG_QUIET : settings->verbose ? LOG_VERBOSE : LOG_NORMAL);
 }
 
 static enum status take_names(struct settings *settings, const struct checkpoint_model *model)
@@ -22,8 +20,9 @@ static enum status take_names(struct settings *settings, const struct checkpoint
             }
         }
         if (!found) {
-            return FAIL(STATUS_UNSUPPORTED, "%s holds weights of the model \"%s\", which this "
-                                            "program does not have",
+            return FAIL(STATUS_UNSUPPORTED,
+                        "%s holds weights of the model \"%s\", which this "
+                        "program does not have",
                         settings->weights, model->model);
         }
         settings->network.model = found;

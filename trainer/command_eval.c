@@ -26,36 +26,35 @@ static size_t bind(struct option_binding *bindings)
 }
 
 /* The set must have the classes that the weights were trained on, in the same order. */
-static enum status check_classes(const struct job *job)
+static enum status compare_classes(const struct checkpoint_model *model, const dataset *set)
+{
+    const int classes = dataset_class_count(set);
+    if (model->classes != classes) {
+        return FAIL(
+            STATUS_MISMATCH,
+            "the images have %d classes, %s was trained on %d: the folders must be those of "
+            "the training set",
+            classes, settings.weights, model->classes);
+    }
+    for (int i = 0; i < classes; i++) {
+        const char *wanted = model->class_names->items[i].string;
+        const char *found = dataset_class_name(set, i);
+        if (strcmp(wanted, found) != 0) {
+            return FAIL(STATUS_MISMATCH,
+                        "class %d of the images is \"%s\", that of %s is \"%s\": the folders must "
+                        "be those of the training set",
+                        i, found, settings.weights, wanted);
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status check_classes(const dataset *set)
 {
     struct checkpoint_model model;
     enum status status = checkpoint_read_model(settings.weights, &model);
     if (status == STATUS_OK && model.known) {
-        const int classes = dataset_class_count(job->val_set);
-        for (int i = 0; status == STATUS_OK && i < model.classes && i < classes; i++) {
-            const char *wanted = model.class_names->items[i].string;
-            const char *found = dataset_class_name(job->val_set, i);
-            if (strcmp(wanted, found) != 0) {
-                status = FAIL(STATUS_MISMATCH,
-                              "class %d of the images is \"%s\", that of %s is \"%s\": the folders "
-                              "must be those of the training set",
-                              i, found, settings.weights, wanted);
-            }
-        }
-    }
-    checkpoint_model_close(&model);
-    return status;
-}
-
-static enum status check_class_count(const dataset *set)
-{
-    struct checkpoint_model model;
-    enum status status = checkpoint_read_model(settings.weights, &model);
-    if (status == STATUS_OK && model.known && model.classes != dataset_class_count(set)) {
-        status = FAIL(STATUS_MISMATCH,
-                      "the images have %d classes, %s was trained on %d: the folders must be those "
-                      "of the training set",
-                      dataset_class_count(set), settings.weights, model.classes);
+        status = compare_classes(&model, set);
     }
     checkpoint_model_close(&model);
     return status;
@@ -140,8 +139,9 @@ static enum status open_set(struct job_parts *parts)
 {
     dataset *train = NULL;
     if (!settings.dataset.data) {
-        return FAIL(STATUS_USAGE, "--data is missing: name a folder that holds one folder of images "
-                                  "for each class");
+        return FAIL(STATUS_USAGE,
+                    "--data is missing: name a folder that holds one folder of images "
+                    "for each class");
     }
     if (job_data_is_one_set(&settings.dataset) && !options_was_given("val-fraction")) {
         TRY(dataset_open(&settings.dataset, &parts->val_set, NULL));
@@ -153,17 +153,14 @@ static enum status open_set(struct job_parts *parts)
         return FAIL(STATUS_USAGE, "there is nothing to evaluate on: give --val-data, or a "
                                   "--val-fraction above 0");
     }
-    return check_class_count(parts->val_set);
+    return check_classes(parts->val_set);
 }
 
 static enum status evaluate_set(const struct job_parts *parts)
 {
     struct job job;
     TRY(job_open(&settings, JOB_EVALUATE, parts, NULL, &job));
-    enum status status = check_classes(&job);
-    if (status == STATUS_OK) {
-        status = evaluate_job(&job);
-    }
+    const enum status status = evaluate_job(&job);
     job_close(&job);
     return status;
 }
@@ -189,13 +186,14 @@ static enum status run(char **operands, size_t operand_count)
 const struct command command_eval = {
     .name = "eval",
     .summary = "accuracy, class table and confusion matrix of trained weights",
-    .details = "Examples:\n"
-               "  pinline eval --weights run/best.safetensors --data images\n"
-               "  pinline eval --weights run/best.safetensors --data images/val --json\n"
-               "\n"
-               "Model, image size, mean, deviation and classes come from the weights file. Of a folder\n"
-               "with val/ or test/ inside, that part is evaluated; a folder without is evaluated\n"
-               "whole, or with --val-fraction only in the part that training holds out.",
+    .details =
+        "Examples:\n"
+        "  pinline eval --weights run/best.safetensors --data images\n"
+        "  pinline eval --weights run/best.safetensors --data images/val --json\n"
+        "\n"
+        "Model, image size, mean, deviation and classes come from the weights file. Of a folder\n"
+        "with val/ or test/ inside, that part is evaluated; a folder without is evaluated\n"
+        "whole, or with --val-fraction only in the part that training holds out.",
     .bind = bind,
     .run = run,
 };

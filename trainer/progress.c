@@ -61,7 +61,8 @@ void progress_step(struct progress *progress, const train_loop *loop, const stru
     progress->loss =
         progress->loss < 0 ? loss : progress->loss + (loss - progress->loss) / loss_memory;
     const bool terminal = log_is_terminal();
-    if (log_get_level() == LOG_QUIET || now - progress->drawn_ns < (terminal ? redraw_ns : plain_ns)) {
+    if (log_get_level() == LOG_QUIET ||
+        now - progress->drawn_ns < (terminal ? redraw_ns : plain_ns)) {
         return;
     }
     progress->drawn_ns = now;
@@ -72,12 +73,13 @@ void progress_step(struct progress *progress, const train_loop *loop, const stru
     if (progress->accuracy >= 0) {
         snprintf(accuracy, sizeof accuracy, ", accuracy %.1f %%", progress->accuracy * 100);
     }
-    snprintf(text, sizeof text,
-             "epoch %u/%d, step %u/%u: loss %.4f%s, %.0f samples/s, %.0f %% waiting for data, %s left",
-             step->epoch + 1, progress->job->settings.epochs, step->batch + 1,
-             progress->job->train_layout.batches, progress->loss, accuracy,
-             (double)progress->samples / seconds, 100 * waiting / seconds,
-             progress_duration_text(time_left(progress, step, seconds), left, sizeof left));
+    snprintf(
+        text, sizeof text,
+        "epoch %u/%d, step %u/%u: loss %.4f%s, %.0f samples/s, %.0f %% waiting for data, %s left",
+        step->epoch + 1, progress->job->settings.epochs, step->batch + 1,
+        progress->job->train_layout.batches, progress->loss, accuracy,
+        (double)progress->samples / seconds, 100 * waiting / seconds,
+        progress_duration_text(time_left(progress, step, seconds), left, sizeof left));
     if (terminal) {
         log_progress(text);
     } else {
@@ -97,10 +99,9 @@ void progress_end_epoch(struct progress *progress, const struct train_epoch *epo
     size_t used = (size_t)snprintf(text, sizeof text, "epoch %u/%d:", epoch->epoch + 1,
                                    progress->job->settings.epochs);
     if (epoch->steps > 0) {
-        used += (size_t)snprintf(
-            text + used, sizeof text - used, " loss %.4f, %.0f samples/s, %s", epoch->loss,
-            epoch->samples_per_s,
-            progress_duration_text(epoch->seconds, duration, sizeof duration));
+        used += (size_t)snprintf(text + used, sizeof text - used, " loss %.4f, %.0f samples/s, %s",
+                                 epoch->loss, epoch->samples_per_s,
+                                 progress_duration_text(epoch->seconds, duration, sizeof duration));
     }
     if (evaluation) {
         progress->accuracy = evaluation->accuracy1;
@@ -115,18 +116,21 @@ void progress_end_epoch(struct progress *progress, const struct train_epoch *epo
     }
     const struct train_host_time *host = &epoch->host;
     const struct train_device_time *on_device = &epoch->device;
-    log_info("    host: waiting for data %.1f %%, copying %.1f %%, issuing steps %.1f %%, waiting for "
-             "the device %.1f %%, rest %.1f %%",
-             percent(host->wait_batch, epoch->seconds), percent(host->copy, epoch->seconds),
-             percent(host->issue, epoch->seconds), percent(host->wait_device, epoch->seconds),
-             percent(host->rest, epoch->seconds));
-    log_info("    device: computing %.1f %%, copying %.1f %% (%.0f %% of it behind computing), idle "
-             "%.1f %%",
-             percent(on_device->compute, on_device->span), percent(on_device->copy, on_device->span),
-             percent(on_device->hidden, on_device->copy), percent(on_device->idle, on_device->span));
+    log_info(
+        "    host: waiting for data %.1f %%, copying %.1f %%, issuing steps %.1f %%, waiting for "
+        "the device %.1f %%, rest %.1f %%",
+        percent(host->wait_batch, epoch->seconds), percent(host->copy, epoch->seconds),
+        percent(host->issue, epoch->seconds), percent(host->wait_device, epoch->seconds),
+        percent(host->rest, epoch->seconds));
+    log_info(
+        "    device: computing %.1f %%, copying %.1f %% (%.0f %% of it behind computing), idle "
+        "%.1f %%",
+        percent(on_device->compute, on_device->span), percent(on_device->copy, on_device->span),
+        percent(on_device->hidden, on_device->copy), percent(on_device->idle, on_device->span));
     if (epoch->counters.bad_images > 0 || epoch->left_out > 0) {
-        log_warn("%llu images could not be read and %u batches had none that could: see the run log",
-                 (unsigned long long)epoch->counters.bad_images, epoch->left_out);
+        log_warn(
+            "%llu images could not be read and %u batches had none that could: see the run log",
+            (unsigned long long)epoch->counters.bad_images, epoch->left_out);
     }
 }
 

@@ -16,11 +16,11 @@
 struct progress {
     const struct job *job;
     uint32_t epoch, first_batch;
-    uint64_t samples;      /* of this epoch so far */
-    double loss;           /* running mean of about the last 50 steps */
-    double accuracy;       /* of the last evaluation; below 0: none yet */
-    double eval_seconds;   /* of the last evaluation */
-    uint64_t drawn_ns;     /* when the line was drawn last */
+    uint64_t samples;    /* of this epoch so far */
+    double loss;         /* running mean of about the last 50 steps */
+    double accuracy;     /* of the last evaluation; below 0: none yet */
+    double eval_seconds; /* of the last evaluation */
+    uint64_t drawn_ns;   /* when the line was drawn last */
 };
 
 void progress_init(struct progress *progress, const struct job *job);

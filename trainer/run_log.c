@@ -285,10 +285,10 @@ enum status run_log_epoch(struct run_log *log, const struct job *job,
         json_null(&writer);
     }
     TRY(run_log_end(log, &writer));
-    fprintf(log->metrics, "%u,%zu,%llu,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,", epoch->epoch + 1,
-            epoch->steps, (unsigned long long)epoch->samples, epoch->seconds, epoch->samples_per_s,
-            epoch->loss, epoch->rate, epoch->host.wait_batch, epoch->host.copy, epoch->host.issue,
-            epoch->host.wait_device, epoch->host.rest);
+    fprintf(log->metrics, "%u,%zu,%llu,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,",
+            epoch->epoch + 1, epoch->steps, (unsigned long long)epoch->samples, epoch->seconds,
+            epoch->samples_per_s, epoch->loss, epoch->rate, epoch->host.wait_batch,
+            epoch->host.copy, epoch->host.issue, epoch->host.wait_device, epoch->host.rest);
     if (evaluation) {
         fprintf(log->metrics, "%.9g,%.9g,%.9g\n", evaluation->accuracy1, evaluation->accuracy5,
                 evaluation->loss);

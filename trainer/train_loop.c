@@ -177,8 +177,8 @@ static enum status read_times(train_loop *loop, struct entry *entry)
     const double copy_begin = (ended ? ended->end_ms : 0) + copy_wait;
     for (uint64_t other = number >= ahead ? number - ahead : 0; other < number; other++) {
         const struct entry *running = &loop->ring[other % RING];
-        loop->hidden_ms += overlap(copy_begin, copy_begin + copy_length, running->begin_ms,
-                                   running->end_ms);
+        loop->hidden_ms +=
+            overlap(copy_begin, copy_begin + copy_length, running->begin_ms, running->end_ms);
     }
     entry->step.copy_begin = copy_begin * 1e-3;
     entry->step.copy_end = (copy_begin + copy_length) * 1e-3;
@@ -380,8 +380,7 @@ static void close_account(train_loop *loop, uint64_t from_ns, uint64_t cpu_from_
     on_device->compute = loop->compute_ms / 1000;
     on_device->copy = loop->copy_ms / 1000;
     on_device->hidden = loop->hidden_ms / 1000;
-    on_device->idle =
-        on_device->span - on_device->compute - on_device->copy + on_device->hidden;
+    on_device->idle = on_device->span - on_device->compute - on_device->copy + on_device->hidden;
     loader_read_counters(loop->job->train_loader, &result->counters);
 }
 
@@ -424,8 +423,7 @@ enum status train_loop_epoch(train_loop *loop, uint32_t epoch, uint32_t first_ba
     }
     TRY(loader_next(job->train_loader, &batch));
     if (batch) {
-        return FAIL(STATUS_INTERNAL, "epoch %u has more than its %u batches", epoch + 1,
-                    batches);
+        return FAIL(STATUS_INTERNAL, "epoch %u has more than its %u batches", epoch + 1, batches);
     }
     return STATUS_OK;
 }

@@ -38,9 +38,9 @@ struct train_step {
 
 /* Seconds of the host's thread. Their sum is the epoch's time. */
 struct train_host_time {
-    double wait_batch;  /* no batch was ready */
-    double copy;        /* issuing the copy, and waiting for it in blocking cells */
-    double issue;       /* issuing ingest, step and the copy of the loss; on the host device the work
+    double wait_batch; /* no batch was ready */
+    double copy;       /* issuing the copy, and waiting for it in blocking cells */
+    double issue;      /* issuing ingest, step and the copy of the loss; on the host device the work
                            itself */
     double wait_device; /* for the oldest step under way, and at the end for all of them */
     double rest;        /* everything else: scalars, losses, checkpoints within the epoch */
@@ -61,10 +61,11 @@ struct train_epoch {
     uint32_t first_batch, next_batch; /* batches first .. next - 1 are trained or left out */
     uint32_t left_out;                /* of these, without a good image */
     uint64_t samples;                 /* good images trained */
-    double seconds; /* from a device synchronisation before the first read to one after the last step */
+    double
+        seconds; /* from a device synchronisation before the first read to one after the last step */
     double samples_per_s;
-    double loss; /* mean over the samples; 0 when there was no step */
-    double rate; /* of the last step */
+    double loss;         /* mean over the samples; 0 when there was no step */
+    double rate;         /* of the last step */
     const float *losses; /* one a step, in order */
     size_t steps;
     uint64_t loss_hash; /* FNV-1a over the bytes of `losses` */

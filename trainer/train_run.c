@@ -133,8 +133,8 @@ static enum status run_epoch(struct run *run, uint32_t end_batch)
     epoch.epoch = run->position.epoch;
     progress_begin_epoch(&run->progress, run->position.epoch, run->position.batch);
     if (run->position.batch < batches) {
-        const enum status status =
-            train_loop_epoch(run->loop, run->position.epoch, run->position.batch, end_batch, &epoch);
+        const enum status status = train_loop_epoch(run->loop, run->position.epoch,
+                                                    run->position.batch, end_batch, &epoch);
         run->position.batch = epoch.next_batch;
         run->position.seconds += epoch.seconds;
         TRY(status);
@@ -187,8 +187,9 @@ static enum status open_sets(struct run *run)
 {
     const struct dataset_settings *wanted = &run->settings->dataset;
     if (!wanted->data) {
-        return FAIL(STATUS_USAGE, "--data is missing: name a folder that holds one folder of images "
-                                  "for each class (`pinline synth DIR` makes one)");
+        return FAIL(STATUS_USAGE,
+                    "--data is missing: name a folder that holds one folder of images "
+                    "for each class (`pinline synth DIR` makes one)");
     }
     TRY(dataset_open(wanted, &run->sets.train_set, &run->sets.val_set));
     if (run->resumed) {
@@ -221,11 +222,11 @@ static void say_what_runs(const struct run *run, const struct device_facts *fact
     if (staging.fell_back) {
         log_warn("--pin-memory auto took pageable memory: %s", staging.note);
     }
-    log_verbose("device memory: parameters %.1f MB, gradients %.1f MB, optimiser %.1f MB, activations "
-                "%.1f MB, slots %.1f MB",
-                (double)memory.parameters / 1e6, (double)memory.gradients / 1e6,
-                (double)memory.state / 1e6, (double)memory.activations / 1e6,
-                (double)staging.device_bytes / 1e6);
+    log_verbose(
+        "device memory: parameters %.1f MB, gradients %.1f MB, optimiser %.1f MB, activations "
+        "%.1f MB, slots %.1f MB",
+        (double)memory.parameters / 1e6, (double)memory.gradients / 1e6, (double)memory.state / 1e6,
+        (double)memory.activations / 1e6, (double)staging.device_bytes / 1e6);
     if (!facts->copies_are_real) {
         log_info("this is the host device: --pin-memory, --non-blocking and --copy-stream change "
                  "memory and the order of waiting here, not speed");
@@ -262,10 +263,9 @@ static enum status open_run(struct run *run)
     TRY(check_folder(settings));
     TRY(job_open(settings, use_of(run), &run->sets,
                  run->resumed ? checkpoint_plans(run->resumed) : NULL, &run->job));
-    const uint64_t most_saves =
-        settings->save_every > 0
-            ? run->job.schedule.total_steps / (uint64_t)settings->save_every
-            : 0;
+    const uint64_t most_saves = settings->save_every > 0
+                                    ? run->job.schedule.total_steps / (uint64_t)settings->save_every
+                                    : 0;
     TRY(checkpoint_check_space(&run->job, settings->out, most_saves));
     if (run->resumed) {
         TRY(checkpoint_restore(run->resumed, &run->job));
@@ -310,8 +310,9 @@ static enum status save_after(struct run *run, enum status status)
         return status_restore(&report);
     }
     const enum status restored = status_restore(&report);
-    return FAIL(restored, "%s; the state before step %llu is saved: go on with --resume "
-                          "%s/last.safetensors",
+    return FAIL(restored,
+                "%s; the state before step %llu is saved: go on with --resume "
+                "%s/last.safetensors",
                 report.message,
                 (unsigned long long)run->position.epoch * run->job.train_layout.batches +
                     run->position.batch,

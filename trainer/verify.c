@@ -11,8 +11,8 @@ struct entry {
     uint32_t epoch, index;
     int slot, n;
     uint32_t *samples;
-    void *decoded;          /* n x size x size x 3, as the loader's `transfer` */
-    const void *seen;       /* the input, copied back */
+    void *decoded;    /* n x size x size x 3, as the loader's `transfer` */
+    const void *seen; /* the input, copied back */
 };
 
 struct verifier {
@@ -131,14 +131,15 @@ static enum status mismatch(const verifier *v, const struct entry *entry, size_t
     const size_t place = pixel / (edge * edge);
     const size_t inside = pixel % (edge * edge);
     dataset_sample_name(v->job->train_set, entry->samples[place], name, sizeof name);
-    return FAIL(STATUS_MISMATCH,
-                "--verify-batches: step %llu (epoch %u, batch %u) read other pixels than were "
-                "decoded: slot %d, place %zu, sample %u \"%s\", row %zu, column %zu, channel %d is "
-                "%g instead of %g; a slot was reused before its copy had ended, or the step did not "
-                "wait for it: the results of this run are worthless",
-                (unsigned long long)entry->step, entry->epoch + 1, entry->index, entry->slot, place,
-                entry->samples[place], file_quote(name, quoted, sizeof quoted), inside / edge,
-                inside % edge, c, (double)seen, (double)wanted);
+    return FAIL(
+        STATUS_MISMATCH,
+        "--verify-batches: step %llu (epoch %u, batch %u) read other pixels than were "
+        "decoded: slot %d, place %zu, sample %u \"%s\", row %zu, column %zu, channel %d is "
+        "%g instead of %g; a slot was reused before its copy had ended, or the step did not "
+        "wait for it: the results of this run are worthless",
+        (unsigned long long)entry->step, entry->epoch + 1, entry->index, entry->slot, place,
+        entry->samples[place], file_quote(name, quoted, sizeof quoted), inside / edge,
+        inside % edge, c, (double)seen, (double)wanted);
 }
 
 enum status verifier_check(verifier *v, int entry_number)
@@ -152,7 +153,8 @@ enum status verifier_check(verifier *v, int entry_number)
     const float relative = input.dtype == DTYPE_BF16 ? 1.0F / 256.0F : 1e-5F;
     for (size_t pixel = 0; pixel < pixels; pixel++) {
         for (int c = 0; c < input.c; c++) {
-            const float seen = read_value(entry->seen, input.dtype, pixel * (size_t)input.c + (size_t)c);
+            const float seen =
+                read_value(entry->seen, input.dtype, pixel * (size_t)input.c + (size_t)c);
             const float wanted =
                 c < 3 ? expected(settings, entry->decoded, pixel * 3 + (size_t)c, c) : 0.0F;
             /* Written so that a value that is no number fails. */
