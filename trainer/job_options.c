@@ -66,6 +66,53 @@ static void write_device(const void *field, struct json_writer *writer)
                                                       : "auto");
 }
 
+/* "PAGEABLE_GB_S,LOCKED_GB_S,STEP_MS[,ISSUE_MS[,PIN_MS]]": the host device then takes these times. */
+static enum status parse_simulation(void *field, const char *text)
+{
+    struct device_settings *chosen = field;
+    double values[5] = {0};
+    int count = 0, used = 0;
+    if (strcmp(text, "off") == 0) {
+        chosen->host_mode = HOST_IMMEDIATE;
+        return STATUS_OK;
+    }
+    for (const char *at = text; count < 5; at += used + 1) {
+        if (sscanf(at, "%lf%n", &values[count], &used) != 1 || !(values[count] >= 0)) {
+            count = 0;
+            break;
+        }
+        count++;
+        if (at[used] != ',') {
+            count = at[used] == '\0' ? count : 0;
+            break;
+        }
+    }
+    if (count < 3 || !(values[0] > 0 && values[1] > 0)) {
+        return FAIL(STATUS_USAGE,
+                    "--simulate takes PAGEABLE_GB_S,LOCKED_GB_S,STEP_MS and perhaps "
+                    "ISSUE_MS and PIN_MS, for instance 11,55,5, not \"%s\"",
+                    text);
+    }
+    chosen->host_mode = HOST_SIMULATED;
+    chosen->simulated = (struct host_simulation){.pageable_bytes_per_s = values[0] * 1e9,
+                                                 .locked_bytes_per_s = values[1] * 1e9,
+                                                 .step_s = values[2] * 1e-3,
+                                                 .issue_s = values[3] * 1e-3,
+                                                 .pin_page_s = values[4] * 1e-3};
+    return STATUS_OK;
+}
+
+static void write_simulation(const void *field, struct json_writer *writer)
+{
+    const struct device_settings *chosen = field;
+    char text[160];
+    snprintf(text, sizeof text, "%.17g,%.17g,%.17g,%.17g,%.17g",
+             chosen->simulated.pageable_bytes_per_s * 1e-9,
+             chosen->simulated.locked_bytes_per_s * 1e-9, chosen->simulated.step_s * 1e3,
+             chosen->simulated.issue_s * 1e3, chosen->simulated.pin_page_s * 1e3);
+    json_string(writer, chosen->host_mode == HOST_SIMULATED ? text : "off");
+}
+
 static enum status parse_decoders(void *field, const char *text)
 {
     TRY(image_settings_parse_libraries(field, text));
@@ -362,6 +409,14 @@ static const struct option device_options[] = {
      .high = 1024,
      .metavar = "N",
      .help = "threads of the host device's arithmetic; 0 means the CPUs allowed"},
+    {.name = "simulate",
+     .kind = OPTION_CUSTOM,
+     .offset = FIELD(device),
+     .metavar = "RATES",
+     .help = "host device alone: a bus of PAGEABLE_GB_S,LOCKED_GB_S and a step of STEP_MS, to try "
+             "the method on a job whose answer is known",
+     .parse = parse_simulation,
+     .write = write_simulation},
 };
 const struct option_table options_device = TABLE("Device", device_options);
 
