@@ -1,7 +1,8 @@
 /* Whole files: what is read, what is refused, and that a failed write leaves the old file. */
-#include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -162,6 +163,30 @@ START_TEST(test_a_full_disk_keeps_the_old_file)
 }
 END_TEST
 
+START_TEST(test_a_write_that_failed_once_is_not_forgotten)
+{
+    enter_folder();
+    put("target", "old");
+    /* No file may grow past 4 KiB for a while: something in the middle is lost. */
+    struct rlimit limit;
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    const struct rlimit low = {.rlim_cur = 4096, .rlim_max = limit.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    struct file_writer writer;
+    ck_assert_int_eq(file_writer_open(&writer, "target"), STATUS_OK);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &low), 0);
+    for (int i = 0; i < 10000; i++) {
+        fputs("new text", writer.stream);
+    }
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    ck_assert(ferror(writer.stream));
+    ck_assert_int_eq(file_writer_commit(&writer), STATUS_IO);
+    expect("target", "old");
+    ck_assert(!file_exists("target.partial"));
+    leave_folder();
+}
+END_TEST
+
 START_TEST(test_write_refuses)
 {
     enter_folder();
@@ -233,6 +258,7 @@ int main(void)
         test_read_refuses,
         test_write,
         test_a_full_disk_keeps_the_old_file,
+        test_a_write_that_failed_once_is_not_forgotten,
         test_write_refuses,
         test_join,
         test_make_folder,

@@ -107,6 +107,11 @@ START_TEST(test_usage_follows_the_process)
     pthread_barrier_wait(&barrier);
     pthread_join(thread, NULL);
 
+    int descriptors = 0;
+    for (int i = 0; i < 1024; i++) {
+        descriptors += fcntl(i, F_GETFD) >= 0;
+    }
+    ck_assert_int_eq(after.open_files, descriptors);
     ck_assert_uint_ge(after.resident_bytes, before.resident_bytes + bytes / 2);
     ck_assert_uint_ge(after.resident_peak_bytes, after.resident_bytes);
     ck_assert_int_eq(after.open_files, before.open_files + 1);
