@@ -1,14 +1,10 @@
 #include "data/dataset.h"
 
 #include <assert.h>
-#include <dirent.h>
-#include <errno.h>
 #include <limits.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/file.h"
 #include "base/hash.h"
@@ -16,10 +12,6 @@
 #include "base/rng.h"
 #include "base/stop.h"
 #include "data/dataset_internal.h"
-#include "data/folder_index.h"
-
-/* How many classes a message about differing classes names. */
-#define NAMED_CLASSES 5
 
 /* Some samples of one source. */
 struct part {
@@ -47,360 +39,10 @@ void source_release(struct source **source)
     *source = NULL;
 }
 
-static struct source *source_share(struct source *source)
+struct source *source_share(struct source *source)
 {
     atomic_fetch_add(&source->references, 1);
     return source;
-}
-
-/* --- Class folders as a source ------------------------------------------------------------- */
-
-struct folder_source {
-    struct source base;
-    folder_index *index;
-};
-
-static const folder_index *index_of(const struct source *source)
-{
-    return ((const struct folder_source *)source)->index;
-}
-
-static int folder_label(const struct source *source, size_t sample)
-{
-    return folder_index_label(index_of(source), sample);
-}
-
-static char *folder_name(const struct source *source, size_t sample, char *text, size_t bytes)
-{
-    return folder_index_name(index_of(source), sample, text, bytes);
-}
-
-static void folder_locate(const struct source *source, size_t sample, char *path_text,
-                          size_t path_bytes, struct sample_location *location)
-{
-    *location = (struct sample_location){
-        .content = SAMPLE_FILE,
-        .path = folder_index_path(index_of(source), sample, path_text, path_bytes),
-        .bytes = folder_index_file_bytes(index_of(source), sample),
-    };
-}
-
-static size_t folder_memory(const struct source *source)
-{
-    return sizeof(struct folder_source) + folder_index_memory(index_of(source));
-}
-
-static void folder_close(struct source *source)
-{
-    struct folder_source *self = (struct folder_source *)source;
-    folder_index_close(&self->index);
-    free(self);
-}
-
-enum status folder_source_open(const char *path, struct source **out)
-{
-    static const struct source_operations operations = {folder_label, folder_name, folder_locate,
-                                                        folder_memory, folder_close};
-    *out = NULL;
-    struct folder_source *self = calloc(1, sizeof *self);
-    if (self == NULL) {
-        return FAIL(STATUS_NO_MEMORY, "no memory to open %s", path);
-    }
-    self->base.operations = &operations;
-    atomic_init(&self->base.references, 1);
-    const enum status status = folder_index_open(path, FOLDER_CLASSES, &self->index);
-    if (status != STATUS_OK) {
-        free(self);
-        TRY(status);
-    }
-    self->base.count = folder_index_count(self->index);
-    self->base.train_count = self->base.count;
-    self->base.class_count = folder_index_class_count(self->index);
-    self->base.class_names = folder_index_class_names(self->index);
-    folder_index_read_skipped(self->index, &self->base.skipped);
-    *out = &self->base;
-    return STATUS_OK;
-}
-
-/* --- What a path is ------------------------------------------------------------------------ */
-
-/* What one path offers: training samples, and validation samples where it is divided. */
-struct offer {
-    struct source *train, *val; /* each one reference; may be the same source; val may be NULL */
-    size_t train_first, train_count, val_first, val_count;
-};
-
-static void offer_release(struct offer *offer)
-{
-    source_release(&offer->train);
-    source_release(&offer->val);
-}
-
-static void offer_take_source(struct offer *offer, struct source *source)
-{
-    offer->train = source;
-    offer->train_count = source->train_count;
-    if (source->count > source->train_count) {
-        offer->val = source_share(source);
-        offer->val_first = source->train_count;
-        offer->val_count = source->count - source->train_count;
-    }
-}
-
-/* Which splits a folder holds, and what else. */
-struct split_folders {
-    bool train;
-    const char *val; /* "val", "valid", "validation" or "test", in this order of preference */
-    size_t others;   /* folders that are none of these */
-};
-
-static void find_splits(const char *path, struct split_folders *found)
-{
-    static const char *const val_names[] = {"val", "valid", "validation", "test"};
-    const size_t names = sizeof val_names / sizeof val_names[0];
-    *found = (struct split_folders){0};
-    size_t best = names;
-    DIR *stream = opendir(path);
-    if (stream == NULL) {
-        return;
-    }
-    const struct dirent *entry;
-    while ((entry = readdir(stream)) != NULL) {
-        if (folder_name_classify(entry->d_name) == FOLDER_NAME_HIDDEN) {
-            continue;
-        }
-        size_t split = 0;
-        while (split < names && strcmp(entry->d_name, val_names[split]) != 0) {
-            split++;
-        }
-        const bool is_train = strcmp(entry->d_name, "train") == 0;
-        bool is_folder = entry->d_type == DT_DIR;
-        if (entry->d_type == DT_LNK || entry->d_type == DT_UNKNOWN) {
-            /* A look at the splits alone: others are counted for messages. */
-            struct stat facts;
-            is_folder = (is_train || split < names) &&
-                        fstatat(dirfd(stream), entry->d_name, &facts, 0) == 0 &&
-                        S_ISDIR(facts.st_mode);
-        }
-        if (!is_folder) {
-            continue;
-        }
-        if (is_train) {
-            found->train = true;
-        } else if (split == names) {
-            found->others++;
-        } else if (split < best) {
-            best = split;
-        }
-    }
-    (void)closedir(stream);
-    found->val = best < names ? val_names[best] : NULL;
-}
-
-static enum status open_split(const char *path, const char *name, struct source **out)
-{
-    char *folder = file_join(path, name);
-    if (folder == NULL) {
-        return FAIL(STATUS_NO_MEMORY, "no memory to open %s", path);
-    }
-    const enum status status = folder_source_open(folder, out);
-    free(folder);
-    TRY(status);
-    return STATUS_OK;
-}
-
-static enum status open_folder(const char *path, struct offer *offer)
-{
-    char quoted[512];
-    (void)file_quote(path, quoted, sizeof quoted);
-    struct source *source;
-    struct split_folders splits;
-    find_splits(path, &splits);
-    if (splits.val != NULL && !splits.train) {
-        return FAIL(STATUS_INVALID,
-                    "%s holds %s/ but no train/; name both (--data for training, --val-data for "
-                    "validation) or add train/",
-                    quoted, splits.val);
-    }
-    if (splits.val == NULL && splits.train && splits.others == 0) {
-        TRY(open_split(path, "train", &source));
-        offer_take_source(offer, source);
-        return STATUS_OK;
-    }
-    if (splits.val == NULL) {
-        TRY(folder_source_open(path, &source));
-        offer_take_source(offer, source);
-        return STATUS_OK;
-    }
-    if (splits.others > 0) {
-        log_warn("%s: train/ and %s/ are used; %zu other folders beside them are not", quoted,
-                 splits.val, splits.others);
-    }
-    TRY(open_split(path, "train", &offer->train));
-    TRY(open_split(path, splits.val, &offer->val));
-    offer->train_count = offer->train->count;
-    offer->val_count = offer->val->count;
-    return STATUS_OK;
-}
-
-static enum status fail_unknown_file(const char *path)
-{
-    char quoted[512];
-    (void)file_quote(path, quoted, sizeof quoted);
-    if (folder_name_classify(path) != FOLDER_NAME_UNKNOWN) {
-        return FAIL(STATUS_INVALID,
-                    "%s is one image, not a set of them; give the folder that holds "
-                    "the class folders",
-                    quoted);
-    }
-    const char *dot = strrchr(path, '.');
-    if (dot != NULL &&
-        (strcmp(dot, ".tar") == 0 || strcmp(dot, ".tgz") == 0 || strcmp(dot, ".zip") == 0 ||
-         strcmp(dot, ".gz") == 0 || strcmp(dot, ".xz") == 0 || strcmp(dot, ".zst") == 0)) {
-        return FAIL(STATUS_INVALID, "%s looks like an archive; unpack it and give the folder",
-                    quoted);
-    }
-    return FAIL(STATUS_INVALID,
-                "%s is no set that this program knows: a folder with a folder a class, a packed "
-                "file (pinline pack), CIFAR's .bin files, or IDX files (MNIST), these also .gz",
-                quoted);
-}
-
-static enum status open_offer(const char *path, struct offer *offer)
-{
-    *offer = (struct offer){0};
-    struct stat facts;
-    if (stat(path, &facts) != 0) {
-        const int reason = errno;
-        char quoted[512];
-        (void)file_quote(path, quoted, sizeof quoted);
-        if (reason == ENOENT || reason == ENOTDIR) {
-            return FAIL(STATUS_NOT_FOUND, "there is no folder or file %s; check the path", quoted);
-        }
-        return FAIL(STATUS_IO, "%s cannot be looked at: %s", quoted, strerror(reason));
-    }
-    const bool is_folder = S_ISDIR(facts.st_mode);
-    struct source *source = NULL;
-    if (!is_folder && packed_recognise(path)) {
-        TRY(packed_source_open(path, &source));
-    } else if (cifar_recognise(path)) {
-        TRY(cifar_source_open(path, &source));
-    } else if (idx_recognise(path)) {
-        TRY(idx_source_open(path, &source));
-    } else if (is_folder) {
-        TRY(open_folder(path, offer));
-        return STATUS_OK;
-    } else {
-        return fail_unknown_file(path);
-    }
-    offer_take_source(offer, source);
-    return STATUS_OK;
-}
-
-/* --- Classes of two sources ---------------------------------------------------------------- */
-
-/* A class table in the order of names, with the number of each. */
-struct named_class {
-    const char *name;
-    int id;
-};
-
-static int compare_classes(const void *a, const void *b)
-{
-    return strcmp(((const struct named_class *)a)->name, ((const struct named_class *)b)->name);
-}
-
-static struct named_class *sorted_classes(const struct source *source)
-{
-    struct named_class *sorted = malloc((size_t)source->class_count * sizeof *sorted);
-    for (int i = 0; sorted != NULL && i < source->class_count; i++) {
-        sorted[i] = (struct named_class){source->class_names[i], i};
-    }
-    if (sorted != NULL) {
-        qsort(sorted, (size_t)source->class_count, sizeof *sorted, compare_classes);
-    }
-    return sorted;
-}
-
-/* The names that only one side has, for the message. */
-struct unshared {
-    size_t count;
-    char names[400];
-};
-
-static void note_unshared(struct unshared *unshared, const char *name)
-{
-    if (unshared->count < NAMED_CLASSES) {
-        char quoted[72];
-        (void)file_quote(name, quoted, sizeof quoted);
-        const size_t used = strlen(unshared->names);
-        (void)snprintf(unshared->names + used, sizeof unshared->names - used, "%s%s",
-                       unshared->count == 0 ? "" : ", ", quoted);
-    } else if (unshared->count == NAMED_CLASSES) {
-        const size_t used = strlen(unshared->names);
-        (void)snprintf(unshared->names + used, sizeof unshared->names - used, ", ...");
-    }
-    unshared->count++;
-}
-
-/* Writes for each class of `from` its number in `to`; both have the same names or it fails. */
-static enum status match_classes(const struct source *to, const struct source *from,
-                                 const struct named_class *left, const struct named_class *right,
-                                 int *map)
-{
-    struct unshared train_only = {0}, val_only = {0};
-    int i = 0, j = 0;
-    while (i < to->class_count || j < from->class_count) {
-        const int order = i == to->class_count     ? 1
-                          : j == from->class_count ? -1
-                                                   : strcmp(left[i].name, right[j].name);
-        if (order < 0) {
-            note_unshared(&train_only, left[i++].name);
-        } else if (order > 0) {
-            note_unshared(&val_only, right[j++].name);
-        } else {
-            map[right[j++].id] = left[i++].id;
-        }
-    }
-    if (train_only.count > 0 || val_only.count > 0) {
-        return FAIL(
-            STATUS_INVALID,
-            "training and validation set have different classes: only in training: %s; only "
-            "in validation: %s; give both the same class folders",
-            train_only.count > 0 ? train_only.names : "none",
-            val_only.count > 0 ? val_only.names : "none");
-    }
-    return STATUS_OK;
-}
-
-/* Sets part->label_map where the order of classes differs from that of `to`. */
-static enum status map_labels(const struct source *to, struct part *part)
-{
-    const struct source *from = part->source;
-    if (from == to) {
-        return STATUS_OK;
-    }
-    struct named_class *left = sorted_classes(to);
-    struct named_class *right = sorted_classes(from);
-    part->label_map = malloc((size_t)from->class_count * sizeof *part->label_map);
-    enum status status = STATUS_OK;
-    if (left == NULL || right == NULL || part->label_map == NULL) {
-        status = FAIL(STATUS_NO_MEMORY, "no memory for a table of %d classes", to->class_count);
-    } else {
-        status = match_classes(to, from, left, right, part->label_map);
-    }
-    free(left);
-    free(right);
-    TRY(status);
-    bool same = true;
-    for (int i = 0; i < from->class_count; i++) {
-        same = same && part->label_map[i] == i;
-    }
-    if (same) {
-        free(part->label_map);
-        part->label_map = NULL;
-    }
-    return STATUS_OK;
 }
 
 /* --- Making sets --------------------------------------------------------------------------- */
@@ -557,7 +199,7 @@ static enum status build(const struct dataset_settings *settings, const struct o
             add_part(train, offer->val, offer->val_first, offer->val_count);
             train->parts[0].prefix = "train/";
             train->parts[1].prefix = "val/";
-            TRY(map_labels(offer->train, &train->parts[1]));
+            TRY(class_match(offer->train, offer->val, &train->parts[1].label_map));
         }
         if (train->count > UINT32_MAX) {
             return FAIL(STATUS_LIMIT, "%s holds %zu samples; a set can have 4,294,967,295",
@@ -566,7 +208,7 @@ static enum status build(const struct dataset_settings *settings, const struct o
     } else if (offer->val_count > 0) {
         val->naming = source_share(offer->train);
         add_part(val, offer->val, offer->val_first, offer->val_count);
-        TRY(map_labels(offer->train, &val->parts[0]));
+        TRY(class_match(offer->train, offer->val, &val->parts[0].label_map));
     } else if (settings->val_fraction > 0.0) {
         TRY(split_by_hash(train, val, settings->val_fraction));
         if (val->count == 0) {
@@ -583,7 +225,7 @@ static enum status build(const struct dataset_settings *settings, const struct o
 static enum status open_val_data(const char *path, struct offer *offer)
 {
     struct offer other;
-    const enum status status = open_offer(path, &other);
+    const enum status status = offer_open(path, &other);
     if (status == STATUS_OK) {
         source_release(&offer->val);
         const bool divided = other.val_count > 0;
@@ -604,7 +246,7 @@ enum status dataset_open(const struct dataset_settings *settings, dataset **trai
     }
     TRY(check_settings(settings));
     struct offer offer = {0};
-    enum status status = open_offer(settings->data, &offer);
+    enum status status = offer_open(settings->data, &offer);
     if (status == STATUS_OK && settings->val_data != NULL) {
         status = open_val_data(settings->val_data, &offer);
     }

@@ -43,7 +43,27 @@ bool packed_recognise(const char *path);
 bool cifar_recognise(const char *path);
 bool idx_recognise(const char *path);
 
+/* Adds a reference; returns the source. */
+struct source *source_share(struct source *source);
+/* Gives one back, the last of which closes the source; *source becomes NULL. Accepts NULL inside. */
 void source_release(struct source **source);
+
+/* What one path offers: training samples, and validation samples where it is divided. Zero is
+ * empty. */
+struct offer {
+    struct source *train, *val; /* each one reference; may be the same source; val may be NULL */
+    size_t train_first, train_count, val_first, val_count;
+};
+
+/* Finds out what `path` is and opens it. *offer may be half-built on failure: release it always.
+ * Statuses as dataset_open. */
+enum status offer_open(const char *path, struct offer *offer) MUST_USE;
+void offer_release(struct offer *offer);
+
+/* Where both have the same class names: *map holds for each class of `from` its number in `to`
+ * (malloc, the caller frees), or is NULL when these are equal throughout. STATUS_INVALID names the
+ * classes that only one side has; STATUS_NO_MEMORY. */
+enum status class_match(const struct source *to, const struct source *from, int **map) MUST_USE;
 
 /* Images in memory with a label each: what CIFAR and IDX files become. */
 struct memory_source {

@@ -47,7 +47,8 @@ static void check_names(const folder_index *index, const char *const *expected)
 START_TEST(test_order_is_that_of_bytes)
 {
     /* In English and German, "a" stands before "B"; in bytes it follows "Z" and "_". */
-    static const char *const locales[] = {"de_DE.UTF-8", "en_US.UTF-8", "cs_CZ.UTF-8", "tr_TR.UTF-8"};
+    static const char *const locales[] = {"de_DE.UTF-8", "en_US.UTF-8", "cs_CZ.UTF-8",
+                                          "tr_TR.UTF-8"};
     (void)setlocale(LC_ALL, locales[_i]); /* where it is not installed, the order is the same */
     data_files_touch("set/a/1.png");
     data_files_touch("set/B/10.png");
@@ -184,19 +185,18 @@ START_TEST(test_links_are_followed_but_no_loop_is_entered)
     data_files_touch("elsewhere/1.png");
     data_files_touch("elsewhere/below/2.png");
     data_files_touch("set/a/own.png");
-    data_files_link("../../elsewhere", "set/a/linked");  /* a folder */
+    data_files_link("../../elsewhere", "set/a/linked"); /* a folder */
     data_files_link("../../elsewhere/1.png", "set/a/file.png");
-    data_files_link("../..", "set/a/up");                /* encloses the root */
+    data_files_link("../..", "set/a/up"); /* encloses the root */
     data_files_link("../a", "set/a/self");
     data_files_link("itself.png", "set/a/itself.png");
     data_files_link("nowhere", "set/a/broken.png");
     data_files_link("nowhere", "set/a/broken.txt");
-    data_files_link("../elsewhere", "set/b");            /* a class */
-    data_files_link(".", "set/c");                       /* no class, but the root */
-    static const char *const expected[] = {"a/broken.png",        "a/file.png", "a/own.png",
-                                           "a/linked/1.png",      "a/linked/below/2.png",
-                                           "b/1.png",             "b/below/2.png",
-                                           NULL};
+    data_files_link("../elsewhere", "set/b"); /* a class */
+    data_files_link(".", "set/c");            /* no class, but the root */
+    static const char *const expected[] = {
+        "a/broken.png",         "a/file.png", "a/own.png",     "a/linked/1.png",
+        "a/linked/below/2.png", "b/1.png",    "b/below/2.png", NULL};
     folder_index *index = list("set", FOLDER_CLASSES);
     check_names(index, expected);
     ck_assert_int_eq(folder_index_class_count(index), 2);
@@ -250,7 +250,8 @@ START_TEST(test_errors_name_the_thing_and_the_remedy)
     data_files_touch("hole/a/1.png");
     data_files_folder("hole/empty one");
     data_files_touch("hole/texts/readme.txt");
-    refuse("hole", FOLDER_CLASSES, STATUS_INVALID, "2 of 3 classes hold no images: empty one, texts");
+    refuse("hole", FOLDER_CLASSES, STATUS_INVALID,
+           "2 of 3 classes hold no images: empty one, texts");
     data_files_touch("web/a/1.png");
     data_files_touch("web/b/1.webp");
     refuse("web", FOLDER_CLASSES, STATUS_INVALID, "convert");

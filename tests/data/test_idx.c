@@ -9,7 +9,7 @@
 #include "tests/support/data_files.h"
 
 /* Two images of height 2 and width 3, and their labels. */
-static const unsigned char grey[] = {0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 2,  0,  0,
+static const unsigned char grey[] = {0, 0, 8, 3, 0, 0, 0, 2, 0,  0,  0,  2,  0,  0,
                                      0, 3, 1, 2, 3, 4, 5, 6, 10, 20, 30, 40, 50, 255};
 static const unsigned char labels[] = {0, 0, 8, 1, 0, 0, 0, 2, 2, 0};
 /* One more image with label 1. */

@@ -86,7 +86,8 @@ START_TEST(test_encoded_round_trip)
             struct sample_location location;
             dataset_locate(packed[s], i, path, sizeof path, &location);
             ck_assert_int_eq(location.content, SAMPLE_ENCODED);
-            (void)snprintf(content, sizeof content, "set/%s/%.200s", s == 0 ? "train" : "val", name);
+            (void)snprintf(content, sizeof content, "set/%s/%.200s", s == 0 ? "train" : "val",
+                           name);
             ck_assert_uint_eq(location.bytes, strlen(content));
             ck_assert_mem_eq(location.data, content, location.bytes);
         }
@@ -128,8 +129,8 @@ END_TEST
 struct supplier {
     unsigned char pixels[12];
     int calls;
-    int fail_at;     /* call, -1 for none */
-    size_t bytes;    /* 12 is right */
+    int fail_at;  /* call, -1 for none */
+    size_t bytes; /* 12 is right */
     bool drop_all;
     char order[512]; /* names as asked for */
 };
@@ -338,31 +339,31 @@ START_TEST(test_senseless_tables_with_right_checksums)
         int width;
         uint64_t value;
     } changes[] = {
-        {0, 8, UINT64_MAX},      /* data far outside */
-        {0, 8, UINT64_MAX - 8},  /* offset + size wraps */
-        {0, 8, 0},               /* the header as an image */
-        {8, 8, UINT64_MAX},      /* name outside */
-        {16, 4, UINT32_MAX},     /* size reaches beyond */
-        {16, 4, 0},              /* no bytes */
-        {20, 4, 2},              /* label = number of classes */
-        {-24, 8, 0},             /* no training samples */
-        {-24, 8, UINT64_MAX},    /* counts wrap */
-        {-32, 8, UINT32_MAX},    /* index larger than the file */
-        {-40, 4, 0},             /* no classes */
-        {-40, 4, UINT32_MAX},    /* negative number of classes */
-        {-40, 4, 1000},          /* more classes than names */
-        {-44, 4, 3},             /* unknown content */
-        {-44, 4, 2},             /* pixels of 0 x 0 */
-        {-56, 8, UINT64_MAX},    /* index outside */
-        {-64, 8, 0},             /* names elsewhere */
-        {-72, 8, UINT64_MAX},    /* names too long */
+        {0, 8, UINT64_MAX},     /* data far outside */
+        {0, 8, UINT64_MAX - 8}, /* offset + size wraps */
+        {0, 8, 0},              /* the header as an image */
+        {8, 8, UINT64_MAX},     /* name outside */
+        {16, 4, UINT32_MAX},    /* size reaches beyond */
+        {16, 4, 0},             /* no bytes */
+        {20, 4, 2},             /* label = number of classes */
+        {-24, 8, 0},            /* no training samples */
+        {-24, 8, UINT64_MAX},   /* counts wrap */
+        {-32, 8, UINT32_MAX},   /* index larger than the file */
+        {-40, 4, 0},            /* no classes */
+        {-40, 4, UINT32_MAX},   /* negative number of classes */
+        {-40, 4, 1000},         /* more classes than names */
+        {-44, 4, 3},            /* unknown content */
+        {-44, 4, 2},            /* pixels of 0 x 0 */
+        {-56, 8, UINT64_MAX},   /* index outside */
+        {-64, 8, 0},            /* names elsewhere */
+        {-72, 8, UINT64_MAX},   /* names too long */
     };
     for (size_t k = 0; k < sizeof changes / sizeof changes[0]; k++) {
         unsigned char *bad = malloc(bytes);
         ck_assert_ptr_nonnull(bad);
         memcpy(bad, data, bytes);
-        unsigned char *at = changes[k].place < 0 ? bad - changes[k].place
-                                                 : bad + index + changes[k].place;
+        unsigned char *at =
+            changes[k].place < 0 ? bad - changes[k].place : bad + index + changes[k].place;
         put(at, changes[k].value, changes[k].width);
         put(bad + 80, crc32(0, bad + index, (unsigned)(bytes - index)), 4);
         put(bad + 124, crc32(0, bad, 124), 4);

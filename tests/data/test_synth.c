@@ -155,8 +155,8 @@ static void check_files(const struct synth_settings *settings)
         const size_t count = split == 0 ? settings->train_count : settings->val_count;
         for (size_t i = 0; i < count; i++) {
             char path[PATH_MAX];
-            const bool jpeg =
-                settings->format == SYNTH_JPEG || (settings->format == SYNTH_MIXED && i / 10 % 2 == 1);
+            const bool jpeg = settings->format == SYNTH_JPEG ||
+                              (settings->format == SYNTH_MIXED && i / 10 % 2 == 1);
             (void)snprintf(path, sizeof path, "%s/%s/%s/%06zu.%s", settings->folder,
                            split == 0 ? "train" : "val", synth_class_name((int)(i % 10)), i,
                            jpeg ? "jpg" : "png");
