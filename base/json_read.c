@@ -199,7 +199,7 @@ MUST_USE static enum status read_escape(struct reader *reader, char *out, size_t
         return fail_at(reader, begin, "unknown escape");
     }
     reader->at++;
-    uint32_t code;
+    uint32_t code = 0;
     TRY(read_hex4(reader, &code));
     if (code >= 0xD800 && code <= 0xDBFF) {
         uint32_t low = 0;
