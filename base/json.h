@@ -81,6 +81,9 @@ const struct json_value *json_root(const json_document *document);
 /* The member `name` of an object, NULL when absent or when `object` is NULL or no object. */
 const struct json_value *json_member(const struct json_value *object, const char *name);
 
+/* Writes a parsed value again, members in their order. */
+void json_copy(struct json_writer *writer, const struct json_value *value);
+
 /* Member as a value of the wanted kind, or the fallback when absent or of another kind. */
 double json_member_double(const struct json_value *object, const char *name, double fallback);
 int64_t json_member_int(const struct json_value *object, const char *name, int64_t fallback);

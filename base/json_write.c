@@ -210,3 +210,40 @@ void json_key_bool(struct json_writer *writer, const char *key, bool value)
     json_key(writer, key);
     json_bool(writer, value);
 }
+
+void json_copy(struct json_writer *writer, const struct json_value *value)
+{
+    switch (value->kind) {
+    case JSON_NULL:
+        json_null(writer);
+        break;
+    case JSON_BOOL:
+        json_bool(writer, value->boolean);
+        break;
+    case JSON_NUMBER:
+        if (value->is_integer) {
+            json_int(writer, value->integer);
+        } else {
+            json_double(writer, value->number);
+        }
+        break;
+    case JSON_STRING:
+        json_string(writer, value->string);
+        break;
+    case JSON_ARRAY:
+        json_begin_array(writer);
+        for (size_t i = 0; i < value->count; i++) {
+            json_copy(writer, &value->items[i]);
+        }
+        json_end_array(writer);
+        break;
+    case JSON_OBJECT:
+        json_begin_object(writer);
+        for (size_t i = 0; i < value->count; i++) {
+            json_key(writer, value->names[i]);
+            json_copy(writer, &value->items[i]);
+        }
+        json_end_object(writer);
+        break;
+    }
+}

@@ -370,9 +370,23 @@ START_TEST(test_many_members)
 }
 END_TEST
 
+START_TEST(test_copy)
+{
+    const char *const text = "{\"a\":[1,-2.5,true,null,\"x\\n\"],\"b\":{},\"c\":9007199254740993}";
+    struct sink sink;
+    json_document *document = NULL;
+    ck_assert_int_eq(json_parse(text, strlen(text), &document), STATUS_OK);
+    sink_open(&sink, false);
+    json_copy(&sink.writer, json_root(document));
+    sink_expect(&sink, text);
+    json_document_destroy(&document);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
+        test_copy,
         test_write_compact,
         test_write_pretty,
         test_write_bad_utf8_and_no_numbers,
