@@ -15,25 +15,29 @@
 
 typedef struct dataset dataset;
 
-/* Where the training and validation images are. Zero is the default of each field but `data`. */
+/* Where the training and validation images are; data/README.md lists all that a place may be. Zero
+ * is a usable value of each field but `data`; the commands' defaults are in their option table. */
 struct dataset_settings {
     const char *data;     /* a folder or file; required */
     const char *val_data; /* a second folder or file for validation, or NULL */
     /* Share of the samples that is held out where there is neither val_data nor val/ or test/ inside
-     * data, 0 to 0.9. A sample is held out when the hash of its name says so, so adding files moves
-     * no others. Default 0.1. */
+     * data, 0 (none) to 0.9. A sample is held out when the hash of its name says so, so adding files
+     * moves no others. */
     double val_fraction;
     size_t limit_samples; /* > 0: at most so many training samples, spread evenly over the set */
 };
 
 /*
- * Opens training and validation set. `data` that holds train/ and val/ or test/ means those; such
- * names are never classes. *val is NULL where `val_fraction` is 0 and nothing else is given; a
- * caller that wants everything as one set passes val == NULL.
+ * Opens training and validation set. `data` that holds train/ and val/, valid/, validation/ or test/
+ * means those; such names are then never classes. *val is NULL where `val_fraction` is 0 and nothing
+ * else is given, and, with a warning, where no sample falls into the share. A caller that wants
+ * everything as one set passes val == NULL; names then begin with "train/" or "val/" where the place
+ * is divided. Either set may be closed before the other.
  * Both sets have the same class table; classes that only one has are STATUS_INVALID, named.
- * STATUS_NOT_FOUND: no such folder; STATUS_INVALID: a file that is no known set, an empty class, no
- * images, a single class, a cut or foreign packed file; STATUS_IO, STATUS_NO_MEMORY,
- * STATUS_INTERRUPTED. Both outputs are NULL on failure.
+ * STATUS_USAGE: a field out of its range. STATUS_NOT_FOUND: no such folder or file. STATUS_INVALID:
+ * a file that is no known set, an empty class, no images, a single class, a cut or foreign file.
+ * STATUS_UNSUPPORTED: a set of a version or variant that is not read. STATUS_LIMIT: 2^32 samples.
+ * STATUS_IO, STATUS_NO_MEMORY, STATUS_INTERRUPTED. Both outputs are NULL on failure.
  */
 enum status dataset_open(const struct dataset_settings *settings, dataset **train,
                          dataset **val) MUST_USE;
@@ -71,7 +75,7 @@ void dataset_locate(const dataset *set, size_t sample, char *path_text, size_t p
 struct dataset_skipped {
     size_t hidden;       /* .DS_Store, Thumbs.db, .ipynb_checkpoints and the like */
     size_t unknown_type; /* extension of no image */
-    size_t unsupported;  /* tif, tiff, webp: images that this program does not read */
+    size_t unsupported;  /* tif, webp, heic and the like: images that are not read */
     size_t loops;        /* links that lead back to a folder above */
     char example[256];   /* one of those that are images, "" when none */
 };
