@@ -8,39 +8,6 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
-static void write_value(struct json_writer *writer, const struct json_value *value)
-{
-    switch (value->kind) {
-    case JSON_NULL:
-        json_null(writer);
-        break;
-    case JSON_BOOL:
-        json_bool(writer, value->boolean);
-        break;
-    case JSON_NUMBER:
-        json_double(writer, value->number);
-        break;
-    case JSON_STRING:
-        json_string(writer, value->string);
-        break;
-    case JSON_ARRAY:
-        json_begin_array(writer);
-        for (size_t i = 0; i < value->count; i++) {
-            write_value(writer, &value->items[i]);
-        }
-        json_end_array(writer);
-        break;
-    case JSON_OBJECT:
-        json_begin_object(writer);
-        for (size_t i = 0; i < value->count; i++) {
-            json_key(writer, value->names[i]);
-            write_value(writer, &value->items[i]);
-        }
-        json_end_object(writer);
-        break;
-    }
-}
-
 static char *write_text(const json_document *document, size_t *bytes)
 {
     char *text = NULL;
@@ -50,7 +17,7 @@ static char *write_text(const json_document *document, size_t *bytes)
     }
     struct json_writer writer;
     json_writer_init(&writer, stream, true);
-    write_value(&writer, json_root(document));
+    json_copy(&writer, json_root(document));
     fclose(stream);
     return text;
 }
