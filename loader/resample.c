@@ -169,7 +169,6 @@ static enum status build_axis(struct resample_axis *axis, const struct resample_
     int64_t high_limit = (int64_t)ceil(key->box_end);
     int64_t low = INT64_MAX, high = 0;
     size_t stride = ((size_t)ceil(support) * 2 + 2) & ~(size_t)1;
-    double largest = 0.0;
 
     if (axis->built && keys_equal(&axis->key, key)) {
         return STATUS_OK;
@@ -246,7 +245,6 @@ static enum status build_axis(struct resample_axis *axis, const struct resample_
         }
         for (uint32_t tap = 0; tap < taps; tap++) {
             weights[tap] /= sum;
-            largest = weights[tap] > largest ? weights[tap] : largest;
         }
         axis->start[i] = (uint32_t)first;
         axis->taps[i] = taps;
@@ -262,25 +260,24 @@ static enum status build_axis(struct resample_axis *axis, const struct resample_
     }
     axis->low = (uint32_t)low;
     axis->high = (uint32_t)high;
+    axis->straight = axis->most_taps == 1;
+    for (uint32_t i = 0; i < key->count && axis->straight; i++) {
+        axis->straight = axis->taps[i] == 1 && axis->start[i] == axis->low + i;
+    }
     axis->stride = (axis->most_taps + 1) & ~1u;
     if (axis->stride == 0) {
         axis->stride = 2;
     }
 
-    /* As many bits as keep a weight below 1 << 15, a sum over the line below 1 << 31, and one over
-     * bytes likewise. The short vertical pass wants 15 bits, in which one itself is 1 << 15. */
-    if (key->per_output) {
-        axis->bits = 14;
-        while (axis->bits < 16 && largest * (double)(1 << (axis->bits + 1)) < 32700.0) {
-            axis->bits++;
-        }
-    } else if (axis->most_taps <= RESAMPLE_FEW_TAPS) {
-        axis->bits = 15;
-    } else {
-        axis->bits = 14;
-        while (axis->bits < 22 && largest * (double)(1 << (axis->bits + 1)) < 32700.0) {
-            axis->bits++;
-        }
+    /* As many bits as keep a weight below 1 << 15 and sums below 1 << 31. A weight is at most 1, and
+     * at most 2 / support where an edge cuts the triangle in half. The choice depends on the scale
+     * alone, so that a part of a picture is the same whatever window it is seen through. */
+    double largest = support > 2.0 ? 2.0 / support : 1.0;
+    axis->few = !key->per_output && support <= (RESAMPLE_FEW_TAPS - 1) / 2.0;
+    int most = key->per_output ? 16 : 22;
+    axis->bits = axis->few ? 15 : 14;
+    while (!axis->few && axis->bits < most && largest * (double)(1 << (axis->bits + 1)) < 32700.0) {
+        axis->bits++;
     }
     if (!size_multiply(key->count, axis->stride, &all) ||
         !reserve(&axis->weights, &axis->weights_capacity, all, sizeof(uint16_t))) {
@@ -393,22 +390,13 @@ static uint8_t *bytes_of_row(struct resample *resample, uint32_t y)
     return (uint8_t *)resample->output.pixels + (size_t)y * resample->view.width * 3;
 }
 
-/* Whether the columns that are wanted are the output's, in their order. */
-static bool is_straight(const struct resample *resample)
-{
-    const struct image_view *view = &resample->view;
-
-    return resample->horizontal.identity && !view->flip && view->window_x >= 0 &&
-           (int64_t)view->window_x + view->width <= view->resize_width;
-}
-
 /* Whether rows of the decoder are rows of the output, byte for byte. */
 static bool is_direct(const struct resample *resample)
 {
     const struct image_view *view = &resample->view;
 
-    return resample->output.format == IMAGE_U8 && resample->vertical.identity &&
-           is_straight(resample) && resample->origin == resample->left &&
+    return resample->output.format == IMAGE_U8 && resample->vertical.straight &&
+           resample->horizontal.straight && resample->origin == resample->left &&
            resample->row_pixels == view->width && view->window_y >= 0 &&
            (int64_t)view->window_y + view->height <= view->resize_height;
 }
@@ -476,10 +464,9 @@ static void store_row(struct resample *resample, uint32_t y)
 }
 
 /* One row of the source under an axis that only picks pixels. `pixels` begins at axis->low. */
-static void pick(const uint8_t *pixels, const struct resample_axis *axis, bool straight,
-                 uint8_t *out)
+static void pick(const uint8_t *pixels, const struct resample_axis *axis, uint8_t *out)
 {
-    if (straight) {
+    if (axis->straight) {
         memcpy(out, pixels, (size_t)axis->count * 3);
         return;
     }
@@ -506,7 +493,7 @@ static void compute_row(struct resample *resample, uint32_t entry, bool own_rows
         resample->window[tap] = resample->rows[y & (resample->ring_rows - 1)] + skip;
     }
     if (vertical->identity && horizontal->identity) {
-        pick(resample->window[0], horizontal, is_straight(resample), out);
+        pick(resample->window[0], horizontal, out);
         return;
     }
     /* Rows of our own are followed by slack, so whole vectors can be taken. */
@@ -514,7 +501,7 @@ static void compute_row(struct resample *resample, uint32_t entry, bool own_rows
         n = size_align(n, 32);
     }
     const uint16_t *weights = vertical->weights + (size_t)entry * vertical->stride;
-    if (vertical->bits == 15) {
+    if (vertical->few) {
         resample->kernels->vertical_few(resample->window, weights, taps, resample->line, n);
     } else {
         resample->kernels->vertical_many(resample->window, weights, taps, vertical->bits,

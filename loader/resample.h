@@ -46,7 +46,9 @@ struct resample_key {
 struct resample_axis {
     struct resample_key key;
     bool built;
+    bool straight; /* entry i is pixel low + i, no more */
     bool identity; /* every entry is one pixel with weight one, or nothing */
+    bool few;      /* vertical: at most RESAMPLE_FEW_TAPS taps, 15 bits, for vertical_few */
     uint32_t count;
     uint32_t stride; /* weights an entry: the most taps, rounded up to even */
     int bits;
