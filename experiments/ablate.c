@@ -1,0 +1,347 @@
+#include "experiments/ablate_internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/stop.h"
+#include "experiments/request.h"
+#include "experiments/round.h"
+#include "trainer/job.h"
+
+#define PATH_BYTES 4096
+#define MOST_RESULT_BYTES ((size_t)1 << 30)
+
+void ablate_settings_defaults(struct ablate_settings *settings)
+{
+    memset(settings, 0, sizeof *settings);
+    settings_defaults(&settings->job);
+    /* Every epoch begins and ends by itself, as the article's do. */
+    settings->job.loader.prefetch_epochs = false;
+    settings->settle_s = 1;
+    settings->ceiling_s = 1;
+    settings->matters = 0.02;
+    settings->order_seed = 1;
+    settings->out = "ablation";
+    settings->timeline_steps = 12;
+}
+
+char *ablate_path(const struct ablate_settings *settings, const char *name, char *text,
+                  size_t bytes)
+{
+    snprintf(text, bytes, "%s/%s", settings->out, name);
+    return text;
+}
+
+void ablate__note(struct ablate_notes *notes, const char *format, ...)
+{
+    if (notes->count == ABLATE_MAX_NOTES) {
+        return;
+    }
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(notes->text[notes->count++], ABLATE_NOTE_BYTES, format, arguments);
+    va_end(arguments);
+}
+
+/* --- Asking the children -------------------------------------------------------------------- */
+
+static enum status ask(const struct ablation *a, const char *mode,
+                       void (*write)(const struct ablation *a, int round,
+                                     struct json_writer *writer),
+                       int round, json_document **answer)
+{
+    char path[PATH_BYTES];
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *memory = open_memstream(&text, &bytes);
+    if (!memory) {
+        return FAIL(STATUS_NO_MEMORY, "no memory for a request");
+    }
+    struct json_writer writer;
+    json_writer_init(&writer, memory, false);
+    json_begin_object(&writer);
+    write(a, round, &writer);
+    json_key(&writer, "plans");
+    if (a->plans) {
+        json_copy(&writer, a->plans);
+    } else {
+        json_null(&writer);
+    }
+    request_write_job(&a->job, &writer);
+    json_end_object(&writer);
+    fclose(memory);
+    const enum status status = round_spawn(
+        mode, text, bytes, ablate_path(a->settings, "result.json", path, sizeof path), answer);
+    free(text);
+    return status;
+}
+
+static void write_ceilings_request(const struct ablation *a, int round, struct json_writer *writer)
+{
+    (void)round;
+    json_key_double(writer, "seconds", a->settings->ceiling_s);
+}
+
+static void write_round_request(const struct ablation *a, int round, struct json_writer *writer)
+{
+    json_key_int(writer, "round", round);
+    json_key_int(writer, "epochs", a->epochs);
+    json_key_double(writer, "settle_s", a->settings->settle_s);
+    json_key_int(writer, "timeline_steps", round == 0 ? a->settings->timeline_steps : 0);
+    json_key_string(writer, "spoil", a->settings->spoil ? a->settings->spoil : "");
+    json_key(writer, "order");
+    json_begin_array(writer);
+    for (size_t place = 0; place < a->cells.count; place++) {
+        json_int(writer, a->order[(size_t)round * a->cells.count + place]);
+    }
+    json_end_array(writer);
+    request_write_cells(&a->cells, writer);
+}
+
+/* --- Rounds --------------------------------------------------------------------------------- */
+
+static enum status keep_runs(struct ablation *a, int round)
+{
+    const struct json_value *runs = json_member(json_root(a->answers[round]), "runs");
+    for (size_t i = 0; runs && i < runs->count; i++) {
+        const char *name = json_member_string(&runs->items[i], "cell", "");
+        for (size_t c = 0; c < a->cells.count; c++) {
+            if (strcmp(a->cells.cells[c].name, name) == 0) {
+                a->runs[round][c] = &runs->items[i];
+            }
+        }
+    }
+    for (size_t c = 0; c < a->cells.count; c++) {
+        if (!a->runs[round][c]) {
+            return FAIL(STATUS_INTERNAL, "round %d came back without cell \"%s\"", round + 1,
+                        a->cells.cells[c].name);
+        }
+    }
+    return STATUS_OK;
+}
+
+static void log_round(const struct ablation *a, int round, double seconds)
+{
+    char line[512];
+    size_t used = 0;
+    line[0] = '\0';
+    for (size_t c = 0; c < a->cells.count && used < sizeof line; c++) {
+        used += (size_t)snprintf(line + used, sizeof line - used, "%s%s %.0f", c ? ", " : "",
+                                 a->cells.cells[c].name,
+                                 json_member_double(a->runs[round][c], "samples_per_s", 0));
+    }
+    log_info("round %d of %d (%.0f s): %s samples/s", round + 1, a->rounds, seconds, line);
+}
+
+static enum status run_rounds(struct ablation *a)
+{
+    while (a->rounds_done < a->rounds) {
+        const int round = a->rounds_done;
+        const uint64_t from = clock_now_ns();
+        char progress[96];
+        snprintf(progress, sizeof progress, "round %d of %d: %zu cells", round + 1, a->rounds,
+                 a->cells.count);
+        log_progress(progress);
+        const enum status status = ask(a, "round", write_round_request, round, &a->answers[round]);
+        log_progress(NULL);
+        if (status == STATUS_INTERRUPTED && round > 0) {
+            status_prefix("%d of %d rounds are in %s/result.json (--resume goes on)", round,
+                          a->rounds, a->settings->out);
+        }
+        TRY(status);
+        TRY(keep_runs(a, round));
+        a->rounds_done++;
+        log_round(a, round, clock_seconds(from, clock_now_ns()));
+        TRY(ablate__write(a, a->rounds_done == a->rounds));
+    }
+    return STATUS_OK;
+}
+
+/* --- Beginning, or going on ----------------------------------------------------------------- */
+
+static void take_ceilings(struct ablation *a, const struct json_value *root)
+{
+    a->found = json_member(root, "ceilings");
+    a->facts = json_member(root, "facts");
+    const struct json_value *plans = json_member(root, "plans");
+    a->plans = plans && plans->kind == JSON_ARRAY && plans->count > 0 ? plans : NULL;
+}
+
+static enum status begin(struct ablation *a)
+{
+    char path[PATH_BYTES];
+    ablate_path(a->settings, "result.json", path, sizeof path);
+    if (file_exists(path) && !a->settings->overwrite) {
+        return FAIL(STATUS_USAGE,
+                    "%s holds the result of an earlier ablation; give --resume to go on with it, "
+                    "--overwrite to replace it, or another --out",
+                    path);
+    }
+    TRY(file_make_folder(a->settings->out));
+    clock_wall_text(a->created, sizeof a->created);
+    log_progress("measuring what each part reaches alone");
+    const enum status status = ask(a, "ceilings", write_ceilings_request, 0, &a->ceilings);
+    log_progress(NULL);
+    TRY(status);
+    take_ceilings(a, json_root(a->ceilings));
+    if (!a->found || !a->facts) {
+        return FAIL(STATUS_INTERNAL, "the ceilings came back empty");
+    }
+    TRY(ablate__plan(a));
+    order_fill((int)a->cells.count, a->rounds, a->settings->order_seed, a->order);
+    return STATUS_OK;
+}
+
+static enum status same_text(const struct json_value *a, const char *b, size_t b_bytes,
+                             const char *what)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *memory = open_memstream(&text, &bytes);
+    if (!memory) {
+        return FAIL(STATUS_NO_MEMORY, "no memory for settings");
+    }
+    struct json_writer writer;
+    json_writer_init(&writer, memory, false);
+    if (a) {
+        json_copy(&writer, a);
+    }
+    fclose(memory);
+    const bool same = bytes == b_bytes && memcmp(text, b, bytes) == 0;
+    free(text);
+    return same ? STATUS_OK
+                : FAIL(STATUS_INVALID,
+                       "the earlier result was measured with other %s; give the same flags, or "
+                       "--overwrite to begin anew",
+                       what);
+}
+
+static enum status check_same_job(const struct ablation *a, const struct json_value *root)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *memory = open_memstream(&text, &bytes);
+    if (!memory) {
+        return FAIL(STATUS_NO_MEMORY, "no memory for settings");
+    }
+    struct json_writer writer;
+    json_writer_init(&writer, memory, false);
+    job_write_settings(&a->job, &writer);
+    fclose(memory);
+    const enum status status = same_text(json_member(root, "job"), text, bytes, "settings");
+    free(text);
+    return status;
+}
+
+static enum status read_earlier(struct ablation *a)
+{
+    char path[PATH_BYTES];
+    void *text = NULL;
+    size_t bytes = 0;
+    ablate_path(a->settings, "result.json", path, sizeof path);
+    TRY(file_read(path, MOST_RESULT_BYTES, &text, &bytes));
+    const enum status status = json_parse(text, bytes, &a->earlier);
+    free(text);
+    if (status != STATUS_OK) {
+        status_prefix("%s", path);
+    }
+    return status;
+}
+
+static enum status take_earlier_rounds(struct ablation *a, const struct json_value *cells)
+{
+    for (size_t c = 0; c < a->cells.count; c++) {
+        const struct json_value *cell = cells && c < cells->count ? &cells->items[c] : NULL;
+        const struct json_value *runs = json_member(cell, "rounds");
+        if (!runs || cells->count != a->cells.count ||
+            strcmp(json_member_string(cell, "name", ""), a->cells.cells[c].name) != 0) {
+            return FAIL(STATUS_INVALID, "the earlier result has other cells");
+        }
+        for (size_t i = 0; i < runs->count && i < (size_t)a->rounds_done; i++) {
+            a->runs[i][c] = &runs->items[i];
+        }
+    }
+    for (int round = 0; round < a->rounds_done; round++) {
+        for (size_t c = 0; c < a->cells.count; c++) {
+            if (!a->runs[round][c]) {
+                return FAIL(STATUS_INVALID, "the earlier result lacks a run of round %d",
+                            round + 1);
+            }
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status go_on(struct ablation *a)
+{
+    TRY(read_earlier(a));
+    const struct json_value *root = json_root(a->earlier);
+    const struct json_value *protocol = json_member(root, "protocol");
+    take_ceilings(a, root);
+    a->job.dataset.limit_samples =
+        (size_t)json_member_int(json_member(root, "job"), "limit-samples", 0);
+    TRY(check_same_job(a, root));
+    snprintf(a->created, sizeof a->created, "%s", json_member_string(root, "created", ""));
+    a->rounds = (int)json_member_int(protocol, "rounds", 0);
+    a->rounds_done = (int)json_member_int(protocol, "rounds_done", 0);
+    a->epochs = (int)json_member_int(protocol, "epochs", 0);
+    if (!a->found || !a->facts || a->rounds < 1 || a->rounds > RESULT_MAX_ROUNDS ||
+        a->rounds_done < 0 || a->rounds_done > a->rounds || a->epochs < 1) {
+        return FAIL(STATUS_INVALID, "the earlier result is not understood");
+    }
+    order_fill((int)a->cells.count, a->rounds, (uint64_t)json_member_int(protocol, "seed", 0),
+               a->order);
+    TRY(take_earlier_rounds(a, json_member(root, "cells")));
+    log_info("going on after round %d of %d", a->rounds_done, a->rounds);
+    return STATUS_OK;
+}
+
+static enum status run(struct ablation *a)
+{
+    const struct ablate_settings *settings = a->settings;
+    a->job = settings->job;
+    TRY(settings_complete(&a->job));
+    if (a->job.loader.pin_memory == PIN_AUTO) {
+        return FAIL(STATUS_USAGE, "--pin-memory auto may fall back in silence, so cells do not "
+                                  "take it");
+    }
+    TRY(cells_choose(&settings->cells, &a->cells));
+    if (settings->resume) {
+        TRY(go_on(a));
+    } else {
+        TRY(begin(a));
+    }
+    ablate__predict(a);
+    if (settings->predict_only) {
+        return ablate__write(a, true);
+    }
+    /* The predictions are on disk before the first round. */
+    TRY(ablate__write(a, false));
+    TRY(run_rounds(a));
+    if (a->failures.count > 0) {
+        return FAIL(STATUS_MISMATCH, "%s", a->failures.text[0]);
+    }
+    return STATUS_OK;
+}
+
+enum status ablate_run(const struct ablate_settings *settings)
+{
+    struct ablation *a = calloc(1, sizeof *a);
+    if (!a) {
+        return FAIL(STATUS_NO_MEMORY, "no memory for an ablation");
+    }
+    a->settings = settings;
+    const enum status status = run(a);
+    for (int round = 0; round < RESULT_MAX_ROUNDS; round++) {
+        json_document_destroy(&a->answers[round]);
+    }
+    json_document_destroy(&a->earlier);
+    json_document_destroy(&a->ceilings);
+    free(a);
+    return status;
+}

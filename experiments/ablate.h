@@ -1,0 +1,52 @@
+/*
+ * An ablation from beginning to end: ceilings, predictions, rounds in processes of their own, checks
+ * that all cells computed the same, and the result file. Nothing of it opens a device in this
+ * process, so that no context of ours stands beside the one that is measured.
+ */
+#ifndef PINLINE_EXPERIMENTS_ABLATE_H
+#define PINLINE_EXPERIMENTS_ABLATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "experiments/cells.h"
+#include "trainer/settings.h"
+
+/* Defaults in brackets, from ablate_settings_defaults. */
+struct ablate_settings {
+    struct settings job; /* every option of a training job; cells change some */
+    struct cells_request cells;
+    int rounds;               /* 2 to 256; 0: as many as there are cells, 6 at least [0] */
+    int epochs;               /* timed for each cell; 0: so many that the fastest takes 5 s [0] */
+    double settle_s;          /* untimed, before each cell [1] */
+    double ceiling_s;         /* for each part of the ceilings [1] */
+    double budget_s;          /* > 0: rounds, epochs and samples are fitted to it [0] */
+    double matters;           /* an effect below this is not worth it [0.02] */
+    uint64_t order_seed;      /* of the order of cells [1] */
+    bool predict_only;        /* ceilings and predictions, no rounds [false] */
+    const char *out;          /* folder of the result [ablation] */
+    bool overwrite;           /* replace the result that is there [false] */
+    bool resume;              /* go on with the result that is there [false] */
+    const char *peer;         /* CSV of another program's rates: name,samples_per_s; NULL none */
+    const char *trace;        /* trace file to write; NULL none */
+    int timeline_steps;       /* steps drawn for each cell in round 0 [12] */
+    const char *spoil;        /* a cell whose weights are changed by one bit's worth, to try the
+                                    check on equality; NULL none */
+    const char *command_line; /* for the record */
+};
+void ablate_settings_defaults(struct ablate_settings *settings);
+
+/*
+ * Runs it and leaves result.json in `out`, complete after every round. STATUS_MISMATCH when cells
+ * did not compute the same (the result is written and says so first); STATUS_INTERRUPTED: what is
+ * finished is written and --resume goes on; statuses of round_spawn; STATUS_INVALID for an earlier
+ * result that does not belong to these settings; STATUS_USAGE.
+ */
+enum status ablate_run(const struct ablate_settings *settings) MUST_USE;
+
+/* "out/result.json" and the like; PATH_MAX bytes. Returns text. */
+char *ablate_path(const struct ablate_settings *settings, const char *name, char *text,
+                  size_t bytes);
+
+#endif

@@ -1,0 +1,165 @@
+/* The result file. */
+#include <string.h>
+
+#include "base/file.h"
+#include "experiments/ablate_internal.h"
+#include "trainer/job.h"
+
+static const struct json_value *from_ceilings(const struct ablation *a, const char *name)
+{
+    return json_member(json_root(a->ceilings ? a->ceilings : a->earlier), name);
+}
+
+static void copy_member(struct json_writer *writer, const char *name,
+                        const struct json_value *value)
+{
+    json_key(writer, name);
+    if (value) {
+        json_copy(writer, value);
+    } else {
+        json_null(writer);
+    }
+}
+
+static void write_notes(struct json_writer *writer, const char *name,
+                        const struct ablate_notes *notes)
+{
+    json_key(writer, name);
+    json_begin_array(writer);
+    for (size_t i = 0; i < notes->count; i++) {
+        json_string(writer, notes->text[i]);
+    }
+    json_end_array(writer);
+}
+
+static void write_protocol(const struct ablation *a, struct json_writer *writer)
+{
+    const struct ablate_settings *settings = a->settings;
+    json_key(writer, "protocol");
+    json_begin_object(writer);
+    json_key_int(writer, "seed", (int64_t)settings->order_seed);
+    json_key_int(writer, "rounds", a->rounds);
+    json_key_int(writer, "rounds_done", a->rounds_done);
+    json_key_int(writer, "epochs", a->epochs);
+    json_key_double(writer, "settle_s", settings->settle_s);
+    json_key_double(writer, "matters", settings->matters);
+    json_key_double(writer, "budget_s", settings->budget_s);
+    json_key_int(writer, "limit_samples", (int64_t)a->job.dataset.limit_samples);
+    json_key_int(writer, "imbalance", order_imbalance(a->order, (int)a->cells.count, a->rounds));
+    static const char *const facts[] = {"batches", "samples",           "batch_bytes",
+                                        "slots",   "working_set_bytes", "last_level_cache_bytes"};
+    for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++) {
+        json_key_int(writer, facts[i], json_member_int(a->facts, facts[i], 0));
+    }
+    copy_member(writer, "plans_hash",
+                a->ceilings ? from_ceilings(a, "plans_hash")
+                            : json_member(from_ceilings(a, "protocol"), "plans_hash"));
+    json_key(writer, "order");
+    json_begin_array(writer);
+    for (int round = 0; round < a->rounds; round++) {
+        json_begin_array(writer);
+        for (size_t place = 0; place < a->cells.count; place++) {
+            const int cell = a->order[(size_t)round * a->cells.count + place];
+            json_string(writer, a->cells.cells[cell].name);
+        }
+        json_end_array(writer);
+    }
+    json_end_array(writer);
+    json_end_object(writer);
+}
+
+static void write_predictions(const struct ablation *a, struct json_writer *writer)
+{
+    json_key(writer, "predictions");
+    json_begin_array(writer);
+    for (size_t c = 0; c < a->cells.count; c++) {
+        const struct ablate_prediction *prediction = &a->predictions[c];
+        if (prediction->known) {
+            json_begin_object(writer);
+            json_key_string(writer, "cell", a->cells.cells[c].name);
+            json_key_double(writer, "samples_per_s", prediction->samples_per_s);
+            json_key_double(writer, "formula_samples_per_s", prediction->formula);
+            json_key_double(writer, "trivial_samples_per_s", prediction->trivial);
+            json_key_string(writer, "bound", predict_bound_text(prediction->bound));
+            json_end_object(writer);
+        }
+    }
+    json_end_array(writer);
+}
+
+static void write_cells(const struct ablation *a, struct json_writer *writer)
+{
+    json_key(writer, "cells");
+    json_begin_array(writer);
+    for (size_t c = 0; c < a->cells.count; c++) {
+        const struct cell *cell = &a->cells.cells[c];
+        json_begin_object(writer);
+        json_key_string(writer, "name", cell->name);
+        json_key_bool(writer, "repeats", cell->repeats);
+        json_key_bool(writer, "arithmetic", cell->arithmetic);
+        json_key(writer, "settings");
+        json_begin_object(writer);
+        for (size_t i = 0; i < cell->change_count; i++) {
+            json_key_string(writer, cell->changes[i].option, cell->changes[i].value);
+        }
+        json_end_object(writer);
+        json_key(writer, "rounds");
+        json_begin_array(writer);
+        for (int round = 0; round < a->rounds_done; round++) {
+            json_begin_object(writer);
+            json_key_int(writer, "round", round);
+            const struct json_value *run = a->runs[round][c];
+            for (size_t i = 0; i < run->count; i++) {
+                if (strcmp(run->names[i], "round") != 0) {
+                    copy_member(writer, run->names[i], &run->items[i]);
+                }
+            }
+            json_end_object(writer);
+        }
+        json_end_array(writer);
+        json_end_object(writer);
+    }
+    json_end_array(writer);
+}
+
+static void write_result(struct ablation *a, bool finished, struct json_writer *writer)
+{
+    json_begin_object(writer);
+    json_key_string(writer, "pinline", PINLINE_VERSION);
+    json_key_string(writer, "kind", "ablation");
+    json_key_string(writer, "created", a->created);
+    json_key_string(writer, "command", a->settings->command_line);
+    json_key_bool(writer, "finished", finished);
+    write_notes(writer, "failures", &a->failures);
+    ablate__write_diagnosis(a, writer);
+    write_notes(writer, "warnings", &a->warnings);
+    copy_member(writer, "machine", from_ceilings(a, "machine"));
+    copy_member(writer, "device", from_ceilings(a, "device"));
+    copy_member(writer, "data", from_ceilings(a, "data"));
+    copy_member(writer, "memory", from_ceilings(a, "memory"));
+    json_key(writer, "job");
+    job_write_settings(&a->job, writer);
+    write_protocol(a, writer);
+    copy_member(writer, "ceilings", a->found);
+    copy_member(writer, "facts", a->facts);
+    copy_member(writer, "plans", from_ceilings(a, "plans"));
+    write_predictions(a, writer);
+    write_cells(a, writer);
+    json_end_object(writer);
+}
+
+enum status ablate__write(struct ablation *a, bool finished)
+{
+    char path[4096];
+    struct file_writer file;
+    const size_t planned = a->warnings.count;
+    ablate__check(a);
+    TRY(file_writer_open(&file, ablate_path(a->settings, "result.json", path, sizeof path)));
+    struct json_writer writer;
+    json_writer_init(&writer, file.stream, true);
+    write_result(a, finished, &writer);
+    fputc('\n', file.stream);
+    a->warnings.count = planned; /* those of the rounds are found again the next time */
+    TRY(file_writer_commit(&file));
+    return STATUS_OK;
+}
