@@ -9,8 +9,6 @@
 #include "base/file.h"
 #include "base/stop.h"
 
-/* How often a waiting main thread looks whether a copy has ended, so that its slot can be filled. */
-#define POLL_NS UINT64_C(100000)
 /* Names in messages; longer ones are cut. */
 #define NAME_BYTES 512
 
@@ -29,8 +27,9 @@ static enum status allocate(loader *l)
     if (l->slots != NULL) {
         memset(l->slots, 0, slots * sizeof *l->slots);
     }
-    if (l->slots == NULL || l->workers == NULL || l->numbers == NULL || l->plans[0].order == NULL ||
-        l->plans[1].order == NULL) {
+    l->bad_seen = calloc(l->sampler.count / 8 + 1, 1);
+    if (l->slots == NULL || l->workers == NULL || l->numbers == NULL || l->bad_seen == NULL ||
+        l->plans[0].order == NULL || l->plans[1].order == NULL) {
         return FAIL(STATUS_NO_MEMORY, "no memory for the order of %zu samples and %zu slots",
                     l->sampler.count, slots);
     }
@@ -67,11 +66,10 @@ enum status loader_open(const struct loader_settings *settings, const dataset *s
                         device_stream *compute_stream, loader **out)
 {
     *out = NULL;
-    loader *l = aligned_alloc(alignof(loader), sizeof *l);
+    loader *l = calloc(1, sizeof *l);
     if (l == NULL) {
         return FAIL(STATUS_NO_MEMORY, "no memory for a loader");
     }
-    memset(l, 0, sizeof *l);
     l->settings = *settings;
     l->set = set;
     l->dev = dev;
@@ -96,8 +94,9 @@ void loader_close(loader **loader_pointer)
         /* The caller's message outlives a device that fails here; memory is freed all the same. */
         struct status_report report;
         status_save(&report, STATUS_INTERNAL);
-        if (loader__staging_drain(l) != STATUS_OK && status_restore(&report) == STATUS_OK) {
-            status_clear();
+        if (loader__staging_drain(l) != STATUS_OK) {
+            enum status restored = status_restore(&report);
+            (void)restored;
         }
     }
     loader__staging_close(l);
@@ -114,6 +113,7 @@ void loader_close(loader **loader_pointer)
         free(l->bad_images[i].reason);
     }
     free(l->bad_images);
+    free(l->bad_seen);
     free(l->plans[0].order);
     free(l->plans[1].order);
     free(l->numbers);
@@ -301,10 +301,8 @@ enum status loader_cancel_epoch(loader *l)
 static enum status record_bad(loader *l, uint32_t sample, const char *reason)
 {
     l->counts.bad_images++;
-    for (size_t i = 0; i < l->bad_count; i++) {
-        if (l->bad_images[i].sample == sample) {
-            return STATUS_OK;
-        }
+    if ((l->bad_seen[sample / 8] >> (sample % 8) & 1) != 0) {
+        return STATUS_OK;
     }
     if (l->bad_count == l->bad_capacity) {
         size_t capacity = l->bad_capacity == 0 ? 16 : l->bad_capacity * 2;
@@ -319,6 +317,7 @@ static enum status record_bad(loader *l, uint32_t sample, const char *reason)
     if (copy == NULL) {
         return FAIL(STATUS_NO_MEMORY, "no memory for the list of bad images");
     }
+    l->bad_seen[sample / 8] |= (unsigned char)(1U << (sample % 8));
     l->bad_images[l->bad_count++] = (struct bad_image_record){.sample = sample, .reason = copy};
     return STATUS_OK;
 }
@@ -387,12 +386,11 @@ bool loader_bad_image(const loader *l, size_t n, uint32_t *sample, const char **
 /* Waits until batch deliver_seq is ready, giving slots back meanwhile. */
 static enum status await_batch(loader *l)
 {
-    if (loader__await_ready(l, 0)) {
+    if (loader__await_ready(l, false)) {
         return STATUS_OK;
     }
     uint64_t begin = clock_now_ns();
     uint64_t free_before = l->counts.wait_free_ns;
-    bool begun = false;
     for (;;) {
         TRY(stop_check());
         TRY(poison(l, retire(l)));
@@ -400,13 +398,11 @@ static enum status await_batch(loader *l)
             TRY(poison(l, await_copy(l)));
             continue;
         }
-        if (l->settings.num_workers == 0 && !begun) {
-            begun = true;
-            struct slot *slot = loader__begin_inline(l);
-            assert(slot != NULL);
+        struct slot *slot = l->settings.num_workers == 0 ? loader__take_inline(l) : NULL;
+        if (slot != NULL) {
             (void)loader__worker_fill(l->workers[0], slot);
         }
-        if (loader__await_ready(l, l->retire_seq < l->release_seq ? POLL_NS : UINT64_MAX)) {
+        if (loader__await_ready(l, true)) {
             break;
         }
     }

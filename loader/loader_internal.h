@@ -236,6 +236,7 @@ struct loader {
     struct loader_counters baseline; /* sums at the last reset */
     struct bad_image_record *bad_images;
     size_t bad_count, bad_capacity;
+    unsigned char *bad_seen; /* a bit a sample: it is on the list */
 
     _Atomic uint64_t bytes_staged; /* by the staging thread */
     _Atomic bool stopping;         /* read between images; the truth is `stop` */
@@ -278,8 +279,8 @@ enum status loader__ring_open(loader *l) MUST_USE;
 void loader__ring_close(loader *l);
 /* A slot with tickets to take, waiting for one; NULL when the thread must end. */
 struct slot *loader__take_slot(loader *l, struct worker *worker);
-/* Inline decoding: begins batch deliver_seq. Its slot must be retired. */
-struct slot *loader__begin_inline(loader *l);
+/* Inline decoding: the slot of batch deliver_seq, begun if need be, while it has tickets to take. */
+struct slot *loader__take_inline(loader *l);
 /* The place taken, or -1 when none is left. */
 int loader__take_place(struct slot *slot);
 /* One place is filled, well or badly. */
@@ -292,8 +293,9 @@ void loader__write_target(const loader *l, const struct slot *slot, int place, i
 /* Takes every batch that is begun but not delivered back. STATUS_INTERRUPTED when a stop was asked
  * for while a worker was still reading. */
 enum status loader__drain(loader *l) MUST_USE;
-/* Whether batch deliver_seq is ready, after waiting at most `ns` for it. */
-bool loader__await_ready(loader *l, uint64_t ns);
+/* Whether batch deliver_seq is ready, with `wait` after sleeping for it for as long as the main thread
+ * has nothing else to look after. */
+bool loader__await_ready(loader *l, bool wait);
 /* Starts threads, or ends and joins them. With `abandon` one that is still reading after a second is
  * left behind. STATUS_LIMIT: the system refuses a thread; those started run on until the end. */
 enum status loader__start_threads(loader *l) MUST_USE;

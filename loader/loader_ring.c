@@ -13,6 +13,10 @@
 
 /* How long the main thread sleeps before it looks for a request to stop. */
 #define LOOK_NS UINT64_C(20000000)
+/* How often a waiting main thread looks whether a copy has ended: while workers have a slot to go on
+ * with, and while they have none. */
+#define BUSY_POLL_NS UINT64_C(1000000)
+#define STARVED_POLL_NS UINT64_C(100000)
 /* How long close waits for a worker that is inside a read. */
 #define ABANDON_NS UINT64_C(1000000000)
 
@@ -139,11 +143,19 @@ static struct slot *begin_batch_locked(loader *l)
     return slot;
 }
 
-struct slot *loader__begin_inline(loader *l)
+static bool has_tickets(const struct slot *slot)
+{
+    return slot != NULL &&
+           tickets_left(atomic_load_explicit(&slot->tickets, memory_order_acquire)) > 0;
+}
+
+struct slot *loader__take_inline(loader *l)
 {
     pthread_mutex_lock(&l->mutex);
     struct slot *slot = NULL;
-    if (batch_is_left_locked(l) && slot_is_free_locked(l)) {
+    if (has_tickets(l->open_slot)) {
+        slot = l->open_slot;
+    } else if (l->fill_seq == l->deliver_seq && batch_is_left_locked(l) && slot_is_free_locked(l)) {
         slot = begin_batch_locked(l);
     }
     pthread_mutex_unlock(&l->mutex);
@@ -195,8 +207,7 @@ struct slot *loader__take_slot(loader *l, struct worker *worker)
     struct slot *slot = NULL;
     pthread_mutex_lock(&l->mutex);
     while (!l->stop) {
-        if (l->open_slot != NULL &&
-            tickets_left(atomic_load_explicit(&l->open_slot->tickets, memory_order_acquire)) > 0) {
+        if (has_tickets(l->open_slot)) {
             slot = l->open_slot;
             break;
         }
@@ -383,13 +394,18 @@ void *loader__staging_run(void *argument)
 
 /* --- The main thread's side ---------------------------------------------------------------- */
 
-bool loader__await_ready(loader *l, uint64_t ns)
+bool loader__await_ready(loader *l, bool wait)
 {
     pthread_mutex_lock(&l->mutex);
     const struct slot *slot = slot_of(l, l->deliver_seq);
-    if (!(l->deliver_seq < l->fill_seq && slot->state == SLOT_READY) && ns > 0) {
+    if (wait && !(l->deliver_seq < l->fill_seq && slot->state == SLOT_READY)) {
+        uint64_t ns = LOOK_NS;
+        if (l->retire_seq < l->release_seq) {
+            /* A copy in flight: when it has ended, its slot must not lie idle. */
+            ns = slot_is_free_locked(l) ? BUSY_POLL_NS : STARVED_POLL_NS;
+        }
         l->ready_awaited = true;
-        wait_locked(l, &l->ready, ns < LOOK_NS ? ns : LOOK_NS);
+        wait_locked(l, &l->ready, ns);
         l->ready_awaited = false;
     }
     bool ready = l->deliver_seq < l->fill_seq && slot->state == SLOT_READY;

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/rng.h"
+#include "base/stop.h"
 
 /* A read that takes longer than this, and a nanosecond a byte besides, waited for storage. */
 #define SLOW_READ_NS UINT64_C(100000)
@@ -320,7 +321,9 @@ static void count_cpu(struct worker *worker)
 bool loader__worker_fill(struct worker *worker, struct slot *slot)
 {
     loader *l = worker->loader;
-    while (!atomic_load_explicit(&l->stopping, memory_order_relaxed)) {
+    /* Inline, a request to stop is met between two images; workers go on until they are told. */
+    while (!atomic_load_explicit(&l->stopping, memory_order_relaxed) &&
+           (l->settings.num_workers > 0 || !stop_requested())) {
         int place = loader__take_place(slot);
         if (place < 0) {
             return true;

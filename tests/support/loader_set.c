@@ -94,6 +94,8 @@ void loader_set_open(struct loader_set *set, int count, int size, enum host_mode
     settings.kind = DEVICE_HOST;
     settings.host_mode = mode;
     settings.host_threads = 1;
+    settings.simulated = (struct host_simulation){
+        .pageable_bytes_per_s = 10e6, .locked_bytes_per_s = 20e6, .copy_start_s = 20e-6};
     ck_assert_msg(device_open(&settings, &set->dev) == STATUS_OK, "%s", status_message());
     ck_assert_int_eq(device_stream_create(set->dev, "compute", &set->stream), STATUS_OK);
 }
