@@ -27,18 +27,18 @@ enum stem { STEM_AUTO = 0, STEM_SMALL /* 3x3 stride 1 */, STEM_LARGE /* 7x7 stri
 extern const char *const network_model_names[];
 
 struct network_settings {
-    const char *model;         /* one of network_model_names; default "smallcnn" */
-    int classes;               /* 2 to 100000 */
-    int image_size;            /* as the loader's size */
-    enum precision precision;  /* default PRECISION_F32 */
-    enum stem stem;            /* resnet18 alone: large from 64 pixels on when AUTO */
-    bool train;                /* false: no gradients, optimiser state or training programs */
-    int train_batch;           /* images of a full training batch */
-    int train_last_batch;      /* of the last one; 0 or train_batch when there is none other */
+    const char *model;        /* one of network_model_names; default "smallcnn" */
+    int classes;              /* 2 to 100000 */
+    int image_size;           /* as the loader's size */
+    enum precision precision; /* default PRECISION_F32 */
+    enum stem stem;           /* resnet18 alone: large from 64 pixels on when AUTO */
+    bool train;               /* false: no gradients, optimiser state or training programs */
+    int train_batch;          /* images of a full training batch */
+    int train_last_batch;     /* of the last one; 0 or train_batch when there is none other */
     int eval_batch, eval_last_batch; /* likewise for evaluation; eval_batch 0: none */
     enum optimiser optimiser;
-    bool nesterov;             /* default false */
-    bool decay_all;            /* weight decay also on batch norm and biases; default false */
+    bool nesterov;  /* default false */
+    bool decay_all; /* weight decay also on batch norm and biases; default false */
 };
 void network_settings_defaults(struct network_settings *settings);
 
@@ -96,10 +96,10 @@ enum parameter_kind {
 struct parameter {
     const char *name; /* PyTorch's, "layer1.0.bn1.running_mean" */
     enum parameter_kind kind;
-    int dims;          /* 0 to 4 */
-    int64_t shape[4];  /* OIHW for convolutions */
+    int dims;         /* 0 to 4 */
+    int64_t shape[4]; /* OIHW for convolutions */
     size_t elements;
-    bool decays;       /* weight decay applies */
+    bool decays; /* weight decay applies */
 };
 int network_parameter_count(const network *net);
 const struct parameter *network_parameter(const network *net, int index);

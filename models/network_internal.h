@@ -127,6 +127,14 @@ enum status network__lower(struct network *net, struct network_program *program,
 int network__max_spans(const struct network *net);
 int network__max_ops(const struct network *net);
 
+/* Fills in the places of scalars, targets, logits, loss and input from the largest batch. */
+void network__place_fixed(struct network *net);
+/* Creates the arenas of a network whose sizes are known. STATUS_NO_MEMORY with the largest batch
+ * that would fit; STATUS_DEVICE. */
+enum status network__create_buffers(struct network *net) MUST_USE;
+/* Zeros in all of them but the activations, also between parameters: updates run over that. */
+enum status network__zero_buffers(struct network *net) MUST_USE;
+
 /* Views of the fixed places. */
 struct tensor network__scalars(const struct network *net);
 struct tensor network__targets(const struct network *net, int n);

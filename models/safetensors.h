@@ -12,13 +12,19 @@
 #include "base/json.h"
 #include "base/status.h"
 
-enum safetensors_dtype { SAFETENSORS_F32, SAFETENSORS_BF16, SAFETENSORS_F16, SAFETENSORS_U8,
-                         SAFETENSORS_I32, SAFETENSORS_I64 };
+enum safetensors_dtype {
+    SAFETENSORS_F32,
+    SAFETENSORS_BF16,
+    SAFETENSORS_F16,
+    SAFETENSORS_U8,
+    SAFETENSORS_I32,
+    SAFETENSORS_I64
+};
 
 struct safetensors_entry {
     const char *name;
     enum safetensors_dtype dtype;
-    int dims;         /* 0 to 8 */
+    int dims; /* 0 to 8 */
     int64_t shape[8];
     const void *data; /* little-endian; for reading: inside the mapped file */
     size_t bytes;
