@@ -8,7 +8,7 @@
 static int conv_norm(struct reference_net *net, int x, const char *conv, const char *norm,
                      int outputs, int window, int stride)
 {
-    const int y = reference_conv(net, x, conv, outputs, window, stride, window / 2, false);
+    const int y = reference_net_conv(net, x, conv, outputs, window, stride, window / 2, false);
     return reference_norm(net, y, norm);
 }
 
@@ -28,14 +28,14 @@ static void build_smallcnn(struct reference_net *net, int classes)
             x = reference_pool(net, x, 2, 2, 0);
         }
     }
-    reference_linear(net, reference_average(net, x), "22", classes, true, 1);
+    reference_net_linear(net, reference_average(net, x), "22", classes, true, 1);
 }
 
 static void build_probe(struct reference_net *net, int classes)
 {
-    int x = reference_conv(net, 0, "0", 32, 3, 4, 1, true);
+    int x = reference_net_conv(net, 0, "0", 32, 3, 4, 1, true);
     x = reference_relu(net, x);
-    reference_linear(net, reference_average(net, x), "4", classes, true, 1);
+    reference_net_linear(net, reference_average(net, x), "4", classes, true, 1);
 }
 
 static int resnet9_conv(struct reference_net *net, int x, const char *name, int outputs)
@@ -51,13 +51,13 @@ static void build_resnet9(struct reference_net *net, int classes)
     int x = resnet9_conv(net, 0, "prep", 64);
     x = reference_pool(net, resnet9_conv(net, x, "layer1", 128), 2, 2, 0);
     int y = resnet9_conv(net, resnet9_conv(net, x, "res1.0", 128), "res1.1", 128);
-    x = reference_add(net, x, y);
+    x = reference_net_add(net, x, y);
     x = reference_pool(net, resnet9_conv(net, x, "layer2", 256), 2, 2, 0);
     x = reference_pool(net, resnet9_conv(net, x, "layer3", 512), 2, 2, 0);
     y = resnet9_conv(net, resnet9_conv(net, x, "res3.0", 512), "res3.1", 512);
-    x = reference_add(net, x, y);
+    x = reference_net_add(net, x, y);
     x = reference_pool(net, x, net->nodes[x].h, net->nodes[x].h, 0);
-    reference_linear(net, x, "head", classes, false, 0.125);
+    reference_net_linear(net, x, "head", classes, false, 0.125);
 }
 
 static int basic_block(struct reference_net *net, int x, const char *name, int outputs, int stride)
@@ -74,7 +74,7 @@ static int basic_block(struct reference_net *net, int x, const char *name, int o
         snprintf(b, sizeof b, "%s.downsample.1", name);
         x = conv_norm(net, x, a, b, outputs, 1, stride);
     }
-    return reference_relu(net, reference_add(net, y, x));
+    return reference_relu(net, reference_net_add(net, y, x));
 }
 
 static void build_resnet18(struct reference_net *net, int classes, bool large_stem)
@@ -91,7 +91,7 @@ static void build_resnet18(struct reference_net *net, int classes, bool large_st
             x = basic_block(net, x, name, 32 << stage, stage > 1 && block == 0 ? 2 : 1);
         }
     }
-    reference_linear(net, reference_average(net, x), "fc", classes, true, 1);
+    reference_net_linear(net, reference_average(net, x), "fc", classes, true, 1);
 }
 
 struct reference_net *reference_model(const char *model, int n, int size, int classes,
