@@ -81,13 +81,15 @@ enum status image__probe_pnm(struct image_bytes file, struct image_header *heade
     return STATUS_OK;
 }
 
-/* To the nearest of 255 steps; the same for grey and colour. */
+/* To the nearest of 255 steps, and to the even one in the middle; the same for grey and colour. */
 static uint8_t scale(uint32_t value, uint32_t maximum)
 {
     if (value >= maximum) {
         return 255;
     }
-    return (uint8_t)((value * 255u + maximum / 2) / maximum);
+    uint32_t step = value * 255u / maximum;
+    uint32_t rest = value * 255u % maximum * 2;
+    return (uint8_t)(step + (rest > maximum || (rest == maximum && (step & 1u) != 0)));
 }
 
 static enum status read_plain_sample(struct image_bytes file, size_t *at,

@@ -85,7 +85,9 @@ static enum status read_bmp(struct image_bytes file, struct image_header *header
         bmp->masked = true;
         for (int i = 0; i < 3; i++) {
             bmp->masks[i] = image__le32(info + 40 + 4 * i);
-            if (bmp->masks[i] == 0 || __builtin_popcount(bmp->masks[i]) > 8) {
+            /* The bits of a field must follow each other. */
+            uint32_t field = bmp->masks[i] == 0 ? 0 : bmp->masks[i] >> __builtin_ctz(bmp->masks[i]);
+            if (field == 0 || (field & (field + 1)) != 0 || field > 255) {
                 return FAIL(STATUS_UNSUPPORTED, "BMP with a bit mask of 0x%08x, not supported",
                             bmp->masks[i]);
             }
@@ -134,7 +136,22 @@ static void put32(uint8_t *to, uint32_t value)
     to[3] = (uint8_t)(value >> 24);
 }
 
-/* A header of 40 bytes, a palette of full size, and the rows. */
+/* One row of 16 bits a pixel as 24. A field of n bits goes from 0 .. 2^n - 1 to 0 .. 255, rounded
+ * down as Pillow does. */
+static void widen_row(const uint8_t *from, uint32_t width, const uint32_t masks[3], uint8_t *to)
+{
+    for (uint32_t x = 0; x < width; x++) {
+        uint32_t pixel = image__le16(from + 2 * (size_t)x);
+        for (int channel = 0; channel < 3; channel++) {
+            int shift = __builtin_ctz(masks[channel]);
+            uint32_t field = (pixel & masks[channel]) >> shift;
+            to[3 * (size_t)x + 2 - (size_t)channel] =
+                (uint8_t)(field * 255u / (masks[channel] >> shift));
+        }
+    }
+}
+
+/* A header of 40 bytes, a palette of full size, and the rows; 16 bits a pixel become 24. */
 enum status image__plain_bmp(struct image_bytes file, const struct image_header *header,
                              struct image_buffer *buffer, struct image_bytes *plain)
 {
@@ -148,9 +165,13 @@ enum status image__plain_bmp(struct image_bytes file, const struct image_header 
         return FAIL(STATUS_INVALID, "BMP data end early, after %zu bytes: the file is cut",
                     file.count);
     }
-    size_t extra = bmp.bits <= 8 ? (size_t)4 << bmp.bits : bmp.masked ? 12 : 0;
+    bool widen = bmp.bits == 16;
+    uint32_t bits = widen ? 24 : bmp.bits;
+    bool masked = bmp.masked && !widen;
+    size_t row = (((size_t)header->width * bits + 31) / 32) * 4;
+    size_t extra = bits <= 8 ? (size_t)4 << bits : masked ? 12 : 0;
     size_t offset = PLAIN_HEADER + extra;
-    if (!size_add(offset, pixels, &total)) {
+    if (!size_multiply(row, header->height, &pixels) || !size_add(offset, pixels, &total)) {
         return FAIL(STATUS_LIMIT, "BMP of %zu bytes is too large", pixels);
     }
     TRY(image__buffer_reserve(buffer, total));
@@ -164,17 +185,25 @@ enum status image__plain_bmp(struct image_bytes file, const struct image_header 
     /* The sign tells the order of the rows. */
     put32(to + 22, bmp.header == 12 ? header->height : image__le32(file.data + 22));
     to[26] = 1;
-    to[28] = (uint8_t)bmp.bits;
-    put32(to + 30, bmp.compression);
-    if (bmp.masked) {
+    to[28] = (uint8_t)bits;
+    put32(to + 30, masked ? 3 : 0);
+    if (masked) {
         for (int i = 0; i < 3; i++) {
             put32(to + PLAIN_HEADER + 4 * i, bmp.masks[i]);
         }
     }
-    for (uint32_t i = 0; bmp.bits <= 8 && i < bmp.colours; i++) {
+    for (uint32_t i = 0; bits <= 8 && i < bmp.colours; i++) {
         memcpy(to + PLAIN_HEADER + 4 * (size_t)i, file.data + bmp.palette + i * bmp.entry, 3);
     }
-    memcpy(to + offset, file.data + header->body, pixels);
+    if (widen) {
+        static const uint32_t usual[3] = {0x7c00, 0x3e0, 0x1f};
+        for (uint32_t y = 0; y < header->height; y++) {
+            widen_row(file.data + header->body + y * bmp.row, header->width,
+                      bmp.masked ? bmp.masks : usual, to + offset + y * row);
+        }
+    } else {
+        memcpy(to + offset, file.data + header->body, pixels);
+    }
     plain->data = to;
     plain->count = total;
     return STATUS_OK;
