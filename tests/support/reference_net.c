@@ -93,8 +93,8 @@ int reference_net_conv(struct reference_net *net, int x, const char *prefix, int
     net->nodes[node].window = window;
     net->nodes[node].stride = stride;
     net->nodes[node].pad = pad;
-    net->nodes[node].weight =
-        new_parameter(net, prefix, "weight", (size_t)(outputs * inputs * window * window), true);
+    net->nodes[node].weight = new_parameter(
+        net, prefix, "weight", (size_t)outputs * (size_t)inputs * (size_t)(window * window), true);
     if (bias) {
         net->nodes[node].bias = new_parameter(net, prefix, "bias", (size_t)outputs, true);
     }
@@ -398,7 +398,10 @@ static void linear(struct reference_net *net, struct reference_node *node, bool 
 
 static void forward_node(struct reference_net *net, struct reference_node *node, bool training)
 {
-    const double *a = node->a >= 0 ? net->nodes[node->a].value : NULL;
+    if (node->a < 0) {
+        return; /* the input */
+    }
+    const double *a = net->nodes[node->a].value;
     const size_t count = (size_t)net->n * image_size(node);
     switch (node->kind) {
     case REFERENCE_INPUT:
@@ -441,7 +444,10 @@ static void forward_node(struct reference_net *net, struct reference_node *node,
 
 static void backward_node(struct reference_net *net, struct reference_node *node)
 {
-    double *da = node->a >= 0 ? net->nodes[node->a].gradient : NULL;
+    if (node->a < 0) {
+        return; /* the input */
+    }
+    double *da = net->nodes[node->a].gradient;
     const size_t count = (size_t)net->n * image_size(node);
     switch (node->kind) {
     case REFERENCE_INPUT:
