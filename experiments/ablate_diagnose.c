@@ -50,24 +50,23 @@ static void collect(const struct ablation *a, const struct predict_ceilings *now
     advise(list, default_s / best_s,
            "--pin-memory --non-blocking --copy-stream dedicated, against the default cell");
     struct predict_ceilings changed = *now;
-    const struct loader_settings *loader = &a->job.loader;
+    const struct loader_settings *job = &a->job.loader;
     const int cpus = (int)json_member_int(
         json_member(json_root(a->ceilings ? a->ceilings : a->earlier), "machine"), "cpus_allowed",
         0);
-    if (loader->num_workers >= 1 && cpus - 1 > loader->num_workers) {
-        changed.loader_s = now->loader_s * loader->num_workers / (cpus - 1);
-        snprintf(text, sizeof text, "--num-workers %d instead of %d", cpus - 1,
-                 loader->num_workers);
+    if (job->num_workers >= 1 && cpus - 1 > job->num_workers) {
+        changed.loader_s = now->loader_s * job->num_workers / (cpus - 1);
+        snprintf(text, sizeof text, "--num-workers %d instead of %d", cpus - 1, job->num_workers);
         advise(list, best_s / seconds_of(&changed, &best), text);
     }
     changed = *now;
-    if (loader->cache != CACHE_DECODED) {
+    if (job->cache != CACHE_DECODED) {
         changed.loader_s = 0;
         advise(list, best_s / seconds_of(&changed, &best),
                "--cache decoded, or a set packed at this size (the most that decoding costs)");
     }
     changed = *now;
-    if (loader->transfer == TRANSFER_F32) {
+    if (job->transfer == TRANSFER_F32) {
         changed.copy_locked_s = now->copy_locked_s / 4;
         advise(list, best_s / seconds_of(&changed, &best), "--transfer u8 instead of f32");
     }

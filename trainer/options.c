@@ -351,7 +351,7 @@ static bool is_choice(const struct option *option, const char *text)
 static enum status remember(const struct option *option, const char *value)
 {
     for (size_t i = 0; i < given_count; i++) {
-        if (given[i].option == option) {
+        if (given[i].option == option && !option->repeats) {
             if (strcmp(given[i].value, value) != 0) {
                 return FAIL(STATUS_USAGE, "--%s is given twice, as \"%s\" and as \"%s\"",
                             option->name, given[i].value, value);

@@ -38,6 +38,7 @@ struct option {
     int bare;                   /* CHOICE: value of the bare flag; 0: a value is required */
     const char *metavar;        /* "N", "DIR"; NULL for switches */
     const char *help;  /* one or two sentences, lower case start, no full stop at the end */
+    bool repeats;      /* CUSTOM: may be given several times, each a value of its own */
     bool not_compared; /* not part of what an experiment's cells must share (paths, output) */
     enum status (*parse)(void *field, const char *text);          /* CUSTOM */
     void (*write)(const void *field, struct json_writer *writer); /* CUSTOM */

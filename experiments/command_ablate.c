@@ -1,0 +1,343 @@
+/* pinline ablate */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "experiments/ablate.h"
+#include "experiments/commands.h"
+#include "experiments/report.h"
+#include "experiments/round.h"
+#include "trainer/commands.h"
+#include "trainer/job_options.h"
+
+#define PATH_BYTES 4096
+
+static struct ablate_settings settings;
+/* Options that name one of the job's values or both of them. */
+static int transfer_choice, staging_choice;
+
+static const char *const stream_names[] = {"compute", "dedicated", "both", NULL};
+static const char *const transfer_names[] = {"u8", "f32", "both", NULL};
+static const char *const staging_names[] = {"slot", "thread", "both", NULL};
+
+static enum status parse_axis(void *field, const char *text)
+{
+    const char **axes = field;
+    for (int i = 0; i < CELLS_MAX_AXES - 1; i++) {
+        if (!axes[i]) {
+            axes[i] = text;
+            return STATUS_OK;
+        }
+    }
+    return FAIL(STATUS_USAGE, "at most %d axes", CELLS_MAX_AXES - 1);
+}
+
+static void write_axis(const void *field, struct json_writer *writer)
+{
+    const char *const *axes = field;
+    json_string(writer, axes[0]);
+}
+
+/* "90", "90s", "5m", "1h". */
+static enum status parse_duration(void *field, const char *text)
+{
+    char *end;
+    errno = 0;
+    const double number = strtod(text, &end);
+    const double unit = *end == '\0' || strcmp(end, "s") == 0 ? 1
+                        : strcmp(end, "m") == 0               ? 60
+                        : strcmp(end, "h") == 0               ? 3600
+                                                              : 0;
+    if (end == text || errno || unit == 0 || !(number > 0 && number < 1e7)) {
+        return FAIL(STATUS_USAGE, "--budget takes a time such as 90s, 5m or 1h, not \"%s\"", text);
+    }
+    *(double *)field = number * unit;
+    return STATUS_OK;
+}
+
+static void write_seconds(const void *field, struct json_writer *writer)
+{
+    json_double(writer, *(const double *)field);
+}
+
+/* "2%" or "0.02". */
+static enum status parse_share(void *field, const char *text)
+{
+    char *end;
+    errno = 0;
+    double number = strtod(text, &end);
+    if (*end == '%') {
+        number /= 100;
+        end++;
+    }
+    if (end == text || errno || *end != '\0' || !(number > 0 && number <= 1)) {
+        return FAIL(STATUS_USAGE, "--matters takes a share such as 2%% or 0.02, not \"%s\"", text);
+    }
+    *(double *)field = number;
+    return STATUS_OK;
+}
+
+#define FIELD(member) offsetof(struct ablate_settings, member)
+static const struct option cell_options[] = {
+    {.name = "cells",
+     .kind = OPTION_TEXT,
+     .offset = FIELD(cells.names),
+     .metavar = "LIST",
+     .help = "cells to run: default, pin, non_blocking, both, both+stream, default/s, pin/s, "
+             "non_blocking/s; without it the first five and default once more"},
+    {.name = "copy-stream",
+     .kind = OPTION_CHOICE,
+     .offset = FIELD(cells.streams),
+     .choices = stream_names,
+     .help = "the stream of the four cells; both runs all eight"},
+    {.name = "axis",
+     .kind = OPTION_CUSTOM,
+     .offset = FIELD(cells.axes),
+     .metavar = "OPTION=V,V",
+     .help = "run the cells at each value of any option of a job, for instance num-workers=1,2,4; "
+             "may be repeated",
+     .repeats = true,
+     .parse = parse_axis,
+     .write = write_axis},
+};
+static const struct option_table options_cells = {"Cells", cell_options,
+                                                  sizeof cell_options / sizeof cell_options[0]};
+
+static const struct option choice_transfer[] = {{.name = "transfer",
+                                                 .kind = OPTION_CHOICE,
+                                                 .choices = transfer_names,
+                                                 .help = "what crosses the bus in every cell; both "
+                                                         "runs each cell with either"}};
+static const struct option choice_staging[] = {{.name = "staging",
+                                                .kind = OPTION_CHOICE,
+                                                .choices = staging_names,
+                                                .help = "who fills the slots in every cell; both "
+                                                        "tells the copying thread from "
+                                                        "page-locking"}};
+static const struct option_table options_transfer = {"Transfer", choice_transfer, 1};
+static const struct option_table options_thread = {"Staging", choice_staging, 1};
+
+static const struct option protocol_options[] = {
+    {.name = "rounds",
+     .kind = OPTION_INT,
+     .offset = FIELD(rounds),
+     .low = 0,
+     .high = 256,
+     .metavar = "N",
+     .help = "fresh processes that run every cell once; 0 means as many as cells, 6 at least; "
+             "below 6 there is no verdict"},
+    {.name = "epochs",
+     .kind = OPTION_INT,
+     .offset = FIELD(epochs),
+     .high = 100000,
+     .metavar = "N",
+     .help = "epochs timed for each cell; 0 means so many that the fastest takes 5 s"},
+    {.name = "budget",
+     .kind = OPTION_CUSTOM,
+     .offset = FIELD(budget_s),
+     .metavar = "TIME",
+     .help = "fit rounds and epochs to a time such as 5m, and say what that costs in certainty",
+     .parse = parse_duration,
+     .write = write_seconds},
+    {.name = "settle",
+     .kind = OPTION_DOUBLE,
+     .offset = FIELD(settle_s),
+     .high = 3600,
+     .metavar = "SECONDS",
+     .help = "untimed steps before each cell, two rings at least"},
+    {.name = "ceiling-seconds",
+     .kind = OPTION_DOUBLE,
+     .offset = FIELD(ceiling_s),
+     .low = 0.01,
+     .high = 3600,
+     .metavar = "SECONDS",
+     .help = "time for each part that is measured alone"},
+    {.name = "matters",
+     .kind = OPTION_CUSTOM,
+     .offset = FIELD(matters),
+     .metavar = "SHARE",
+     .help = "gain below which a flag is not worth it",
+     .parse = parse_share,
+     .write = write_seconds},
+    {.name = "order-seed",
+     .kind = OPTION_SEED,
+     .offset = FIELD(order_seed),
+     .metavar = "N",
+     .help = "shuffles the order of cells"},
+    {.name = "predict-only",
+     .kind = OPTION_SWITCH,
+     .offset = FIELD(predict_only),
+     .help = "measure each part alone and predict the cells, without rounds"},
+    {.name = "spoil",
+     .kind = OPTION_TEXT,
+     .offset = FIELD(spoil),
+     .metavar = "CELL",
+     .help = "change a weight of that cell by its last bit, to see that the comparison finds it"},
+};
+static const struct option_table options_protocol = {
+    "Protocol", protocol_options, sizeof protocol_options / sizeof protocol_options[0]};
+
+static const struct option result_options[] = {
+    {.name = "out",
+     .short_name = "o",
+     .kind = OPTION_TEXT,
+     .offset = FIELD(out),
+     .metavar = "DIR",
+     .help = "folder for result.json, rounds.csv, report.md and report.html"},
+    {.name = "overwrite",
+     .kind = OPTION_SWITCH,
+     .offset = FIELD(overwrite),
+     .help = "replace an earlier result in the same folder"},
+    {.name = "resume",
+     .kind = OPTION_SWITCH,
+     .offset = FIELD(resume),
+     .help = "go on with the rounds of an interrupted result in the same folder"},
+    {.name = "peer",
+     .kind = OPTION_TEXT,
+     .offset = FIELD(peer),
+     .metavar = "FILE",
+     .help = "another program's rates (lines of name,samples_per_s) to show beside the cells"},
+    {.name = "trace",
+     .kind = OPTION_TEXT,
+     .offset = FIELD(trace),
+     .metavar = "FILE",
+     .help = "write the time lines for ui.perfetto.dev"},
+};
+static const struct option_table options_result = {
+    "Result", result_options, sizeof result_options / sizeof result_options[0]};
+
+static size_t bind(struct option_binding *bindings)
+{
+    ablate_settings_defaults(&settings);
+    transfer_choice = staging_choice = 0;
+    const struct option_binding all[] = {
+        {&options_cells, &settings},         {&options_transfer, &transfer_choice},
+        {&options_thread, &staging_choice},  {&options_protocol, &settings},
+        {&options_result, &settings},        {&options_data, &settings.job},
+        {&options_loading, &settings.job},   {&options_images, &settings.job},
+        {&options_device, &settings.job},    {&options_model, &settings.job},
+        {&options_optimiser, &settings.job}, {&options_output, &settings.job},
+    };
+    memcpy(bindings, all, sizeof all);
+    return sizeof all / sizeof all[0];
+}
+
+/* --- Reports -------------------------------------------------------------------------------- */
+
+typedef void (*report_function)(const struct result_view *view, FILE *out);
+
+static enum status write_report(const char *path, report_function report,
+                                const struct result_view *view)
+{
+    struct file_writer file;
+    TRY(file_writer_open(&file, path));
+    report(view, file.stream);
+    TRY(file_writer_commit(&file));
+    return STATUS_OK;
+}
+
+static enum status write_reports(const struct result_view *view)
+{
+    static const struct {
+        const char *name;
+        report_function report;
+    } reports[] = {
+        {"rounds.csv", report_csv}, {"report.md", report_markdown}, {"report.html", report_html}};
+    char path[PATH_BYTES];
+    for (size_t i = 0; i < sizeof reports / sizeof reports[0]; i++) {
+        ablate_path(&settings, reports[i].name, path, sizeof path);
+        TRY(write_report(path, reports[i].report, view));
+    }
+    if (settings.trace) {
+        TRY(write_report(settings.trace, report_trace, view));
+    }
+    return STATUS_OK;
+}
+
+static enum status print_result(void)
+{
+    char path[PATH_BYTES];
+    result *file = NULL;
+    ablate_path(&settings, "result.json", path, sizeof path);
+    TRY(result_open(path, &file));
+    const struct result_view *view = result_read_view(file);
+    enum status status = write_reports(view);
+    if (status == STATUS_OK && settings.job.json) {
+        struct json_writer writer;
+        json_writer_init(&writer, stdout, true);
+        json_copy(&writer, view->root);
+        putchar('\n');
+    } else if (status == STATUS_OK && !settings.job.quiet) {
+        report_text(view, stdout, 100);
+        printf("\nAll of it: %s/result.json, report.html, report.md, rounds.csv\n", settings.out);
+    }
+    result_close(&file);
+    return status;
+}
+
+static enum status run(char **operands, size_t operand_count)
+{
+    (void)operands;
+    (void)operand_count;
+    command_set_log_level(&settings.job);
+    settings.cells.both_transfers = transfer_choice == 2;
+    settings.cells.both_stagings = staging_choice == 2;
+    settings.job.loader.transfer = transfer_choice == 1 ? TRANSFER_F32 : TRANSFER_U8;
+    settings.job.loader.staging = staging_choice == 1 ? STAGING_THREAD : STAGING_SLOT;
+    if (!settings.job.dataset.data) {
+        return FAIL(STATUS_USAGE, "--data is missing: name a folder of images in class folders "
+                                  "(`pinline synth DIR` makes one)");
+    }
+    if (settings.resume && settings.overwrite) {
+        return FAIL(STATUS_USAGE, "--resume and --overwrite exclude each other");
+    }
+    const enum status status = ablate_run(&settings);
+    if (status == STATUS_OK || status == STATUS_MISMATCH) {
+        struct status_report report;
+        status_save(&report, status);
+        TRY(print_result());
+        return status_restore(&report);
+    }
+    return status;
+}
+
+const struct command command_ablate = {
+    .name = "ablate",
+    .summary = "Measure what --pin-memory, --non-blocking and other settings are worth for a job",
+    .operands_max = 0,
+    .bind = bind,
+    .run = run,
+    .details =
+        "Runs the same training in several cells that differ in the named settings alone, in\n"
+        "rounds of fresh processes, and says what each setting is worth, how sure that is,\n"
+        "and what bounds the job. Exit status 5 when the cells did not compute the same.\n\n"
+        "  pinline ablate --data DIR --model smallcnn --size 224\n"
+        "  pinline ablate --data DIR --copy-stream both --budget 10m\n"
+        "  pinline ablate --data DIR --cells default,both --axis num-workers=1,2,4",
+};
+
+/* --- The child ------------------------------------------------------------------------------ */
+
+static size_t bind_nothing(struct option_binding *bindings)
+{
+    (void)bindings;
+    return 0;
+}
+
+static enum status run_child(char **operands, size_t operand_count)
+{
+    (void)operand_count;
+    return round_child(operands[0], operands[1], operands[2]);
+}
+
+const struct command command_ablate_child = {
+    .name = "ablate-child",
+    .summary = "A round of an ablation",
+    .operands = "MODE REQUEST ANSWER",
+    .operands_min = 3,
+    .operands_max = 3,
+    .bind = bind_nothing,
+    .run = run_child,
+};
