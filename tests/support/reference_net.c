@@ -212,6 +212,8 @@ static inline void each_product(struct reference_net *net, struct reference_node
     struct reference_node *in = &net->nodes[node->a];
     struct reference_parameter *weight = &net->parameters[node->weight];
     const int window = node->window;
+    /* A filter's weights in order: k, c, r, s. */
+    const size_t taps = (size_t)window * (size_t)window;
     for (int n = 0; n < net->n; n++) {
         for (int k = 0; k < node->c; k++) {
             for (int y = 0; y < node->h; y++) {
@@ -226,7 +228,8 @@ static inline void each_product(struct reference_net *net, struct reference_node
                                 }
                                 visit(node, in, weight, at(node, n, k, y, x),
                                       at(in, n, c, row, column),
-                                      (size_t)(((k * in->c + c) * window + r) * window + s));
+                                      ((size_t)k * (size_t)in->c + (size_t)c) * taps +
+                                          (size_t)r * (size_t)window + (size_t)s);
                             }
                         }
                     }
