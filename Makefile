@@ -93,9 +93,9 @@ find_include = $(firstword $(foreach dir,$(CUDA_INCLUDES),$(if $(wildcard $(dir)
 find_library = $(firstword $(foreach dir,$(CUDA_LIB_DIRS),$(wildcard $(dir)/lib$1.so)) \
     $(foreach dir,$(CUDA_LIB_DIRS),$(wildcard $(dir)/lib$1.so.*)))
 ifneq ($(CUDA),0)
-CUDA_HEADER_DIRS := $(call find_include,cuda_runtime_api.h) $(call find_include,cublas_v2.h) \
+CUDA_HEADER_DIRS := $(call find_include,cuda_runtime_api.h) $(call find_include,cublasLt.h) \
     $(call find_include,cudnn.h)
-CUDA_LIBRARIES := $(call find_library,cudart) $(call find_library,cublas) $(call find_library,cudnn)
+CUDA_LIBRARIES := $(call find_library,cudart) $(call find_library,cublasLt) $(call find_library,cudnn)
 endif
 HAVE_CUDA := $(if $(and $(filter 3,$(words $(CUDA_HEADER_DIRS))),$(filter 3,$(words $(CUDA_LIBRARIES)))),1,0)
 CUDA_CFLAGS := $(addprefix -isystem ,$(filter-out /usr/include,$(sort $(CUDA_HEADER_DIRS))))
@@ -206,8 +206,11 @@ define test_rule
 $(OUT)/tests/$(basename $(notdir $1)): $(OUT)/obj/$(basename $1).o $(call archive,support) \
         $(foreach layer,$($2_BELOW),$(call archive,$(layer)))
 	@mkdir -p $$(@D)
-	$$(call say,link)$$(LINK) -o $$@ $$(filter %.o %.a,$$^) $$(TEST_LIBS) $$(LIBS)
+	$$(call say,link)$$(LINK) -o $$@ $(if $(filter test_cuda_%,$(notdir $1)),$$(filter %.o,$$^) \
+	    $$(call archive,support) $$(WHOLE),$$(filter %.o %.a,$$^)) $$(TEST_LIBS) $$(LIBS)
 endef
+# Tests named test_cuda_ open the CUDA device, which takes base/ and device/ from them.
+$(filter $(OUT)/tests/test_cuda_%,$(TEST_PROGRAMS)): $(if $(WITH_CUDA),$(CUDA_MODULE))
 $(foreach layer,$(LAYERS),$(foreach source,$(wildcard tests/$(layer)/test_*.c),\
     $(eval $(call test_rule,$(source),$(layer)))))
 
