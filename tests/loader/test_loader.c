@@ -15,6 +15,12 @@
 
 enum { COUNT = 45, SIZE = 8, BATCHES = 12, SECOND = 1000000000 };
 
+#if defined(__SANITIZE_ADDRESS__)
+static const bool sanitized = true;
+#else
+static const bool sanitized = false;
+#endif
+
 static loader *open_loader(const struct loader_set *set, const struct loader_settings *settings)
 {
     loader *l = NULL;
@@ -534,15 +540,25 @@ START_TEST(test_memory_files_and_threads_stay_flat)
         settings.augment.flip = 0.5;
         loader *l = open_loader(&set, &settings);
         for (uint32_t epoch = 0; epoch < 120; epoch++) {
-            struct seen seen = {.count = 0};
-            ck_assert_int_eq(seen_read(&seen, &set, l, epoch, 0, SIZE_MAX), STATUS_OK);
-            seen_free(&seen);
+            ck_assert_int_eq(loader_begin_epoch(l, epoch, 0), STATUS_OK);
+            for (;;) {
+                struct batch *batch = NULL;
+                ck_assert_int_eq(loader_next(l, &batch), STATUS_OK);
+                if (batch == NULL) {
+                    break;
+                }
+                ck_assert_int_eq(loader_upload(l, batch), STATUS_OK);
+                ck_assert_int_eq(loader_release(l, &batch), STATUS_OK);
+            }
             if (epoch == 19) {
                 system_read_usage(&early);
             }
         }
         system_read_usage(&late);
-        ck_assert_uint_le(late.resident_bytes, early.resident_bytes + (1 << 20));
+        /* The address sanitizer keeps what was freed for a while. */
+        if (!sanitized) {
+            ck_assert_uint_le(late.resident_bytes, early.resident_bytes + (1 << 19));
+        }
         /* A persistent worker may be inside a file, and an ended thread not gone from the system. */
         ck_assert_int_le(late.open_files, early.open_files + 3);
         ck_assert_int_le(late.threads, early.threads + 3);
