@@ -6,14 +6,15 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/stop.h"
+#include "experiments/commands.h"
 #include "trainer/commands.h"
 #include "trainer/options.h"
 
 #define MAX_BINDINGS 16
 
 static const struct command *const commands[] = {
-    &command_train, &command_eval, &command_predict, &command_synth,
-    &command_check, &command_pack, &command_bench,   &command_doctor,
+    &command_train, &command_ablate, &command_compare, &command_eval,  &command_predict,
+    &command_synth, &command_check,  &command_pack,    &command_bench, &command_doctor,
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
 
@@ -98,7 +99,9 @@ static enum status dispatch(int argc, char **argv)
     } else if (strcmp(word, "completion") == 0) {
         options_print_completion(stdout, commands, COMMAND_COUNT);
     } else {
-        const struct command *command = find_command(word);
+        const struct command *command = strcmp(word, command_ablate_child.name) == 0
+                                            ? &command_ablate_child
+                                            : find_command(word);
         if (!command) {
             return fail_unknown_command(word);
         }
