@@ -86,21 +86,21 @@ void device__host_doctor(const struct device_settings *settings, device_doctor_l
 static enum status buffer_create(device *dev, size_t bytes, device_buffer **out)
 {
     struct host_device *host = host__of(dev);
-    struct host_storage *storage = calloc(1, sizeof *storage);
-    size_t padded = 0;
-    if (storage == NULL) {
-        return FAIL(STATUS_NO_MEMORY, "no memory for a device buffer");
-    }
-    /* Whole vectors may be read beyond the last value. */
-    bool fits = size_add(bytes, HOST_LANES_MAX * sizeof(float) + HUGE_PAGE_BYTES, &padded);
+    struct system_facts system;
+    struct host_storage *storage = NULL;
     size_t alignment = bytes >= HUGE_PAGE_BYTES ? HUGE_PAGE_BYTES : 256;
-    if (fits) {
+    size_t padded = 0;
+    system_read_facts(&system);
+    /* Linux grants more than it has and ends the process later: what cannot fit is refused here.
+     * Whole vectors may be read beyond the last value. */
+    if (bytes <= system.memory_available) {
+        storage = calloc(1, sizeof *storage);
         padded = size_align(bytes + HOST_LANES_MAX * sizeof(float), alignment);
+    }
+    if (storage != NULL) {
         storage->data = aligned_alloc(alignment, padded);
     }
-    if (storage->data == NULL) {
-        struct system_facts system;
-        system_read_facts(&system);
+    if (storage == NULL || storage->data == NULL) {
         free(storage);
         return FAIL(STATUS_NO_MEMORY,
                     "no memory for a device buffer of %zu bytes on the host (%llu bytes are free): "

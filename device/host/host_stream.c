@@ -137,8 +137,9 @@ static uint64_t await_locked(device_stream *stream)
 
 /*
  * The simulated device's time of a stream moves on by the length of each work from the later of the
- * previous work's end and the submission; a thread that wakes late does not delay what follows. Work
- * whose arithmetic takes longer than its simulated length takes as long as the arithmetic.
+ * previous work's end and the submission; a thread that wakes late or loses the processor meanwhile
+ * does not delay what follows. Work whose arithmetic takes longer than its simulated length, in time
+ * of this thread, takes as long as the arithmetic.
  */
 static void *simulate(void *argument)
 {
@@ -160,9 +161,9 @@ static void *simulate(void *argument)
             start = later(start, await_locked(stream));
         } else if (!is_mark(&work)) {
             pthread_mutex_unlock(&host->mutex);
-            uint64_t began = clock_now_ns();
+            uint64_t began = clock_thread_cpu_ns();
             run_work(host, &work);
-            start += later(to_ns(work.seconds), clock_now_ns() - began);
+            start += later(to_ns(work.seconds), clock_thread_cpu_ns() - began);
             sleep_until(start);
             pthread_mutex_lock(&host->mutex);
         } else {

@@ -774,7 +774,7 @@ START_TEST(chain_against_finite_differences)
             c.p[i]->values[j] = value;
             want[j] = (above - below) / (2.0 * step);
         }
-        char what[40];
+        char what[64];
         snprintf(what, sizeof what, "chain: gradient of parameter %d", i);
         op_bench_compare(&b, c.g[i], want, what);
         free(want);

@@ -374,7 +374,7 @@ static const struct host_simulation bus = {.pageable_bytes_per_s = 50e6,
 static void is_about(double seconds, double want)
 {
     ck_assert_double_ge(seconds, want - 1e-4);
-    ck_assert_double_le(seconds, want * 1.25 + 0.02);
+    ck_assert_double_le(seconds, want * 1.25 + 0.05);
 }
 
 /* The simulated device's own times do not depend on when threads wake. */
@@ -387,7 +387,11 @@ static double between(device_event *from, device_event *to)
 
 START_TEST(simulated_copies_take_their_time)
 {
-    open_mode(HOST_SIMULATED, &bus);
+    /* Slower than elsewhere: 101 and 401 ms, so that a busy machine does not decide. */
+    struct host_simulation slow = bus;
+    slow.locked_bytes_per_s = 10e6;
+    slow.pageable_bytes_per_s = 2.5e6;
+    open_mode(HOST_SIMULATED, &slow);
     device_stream *s = stream("copy");
     device_buffer *a = buffer(MILLION);
     struct host_buffer pageable = staging(MILLION, HOST_MEMORY_PAGEABLE);
@@ -397,18 +401,18 @@ START_TEST(simulated_copies_take_their_time)
     uint64_t start = clock_now_ns();
     MUST(device_copy_to_device(dev, s, a, 0, locked.data, MILLION));
     /* Three quarters of the copy's time: the call does not wait for it. */
-    ck_assert_double_le(clock_seconds(start, clock_now_ns()), 0.0045);
+    ck_assert_double_le(clock_seconds(start, clock_now_ns()), 0.075);
     MUST(device_event_record(dev, e[1], s));
     MUST(device_event_wait(dev, e[1]));
-    is_about(clock_seconds(start, clock_now_ns()), 0.006);
-    is_about(between(e[0], e[1]), 0.006);
+    is_about(clock_seconds(start, clock_now_ns()), 0.101);
+    is_about(between(e[0], e[1]), 0.101);
 
     start = clock_now_ns();
     MUST(device_copy_to_device(dev, s, a, 0, pageable.data, MILLION));
-    is_about(clock_seconds(start, clock_now_ns()), 0.021);
+    is_about(clock_seconds(start, clock_now_ns()), 0.401);
     start = clock_now_ns();
-    MUST(device_copy_to_host(dev, s, pageable.data, a, 0, MILLION));
-    is_about(clock_seconds(start, clock_now_ns()), 0.021);
+    MUST(device_copy_to_host(dev, s, pageable.data, a, 0, MILLION / 4));
+    is_about(clock_seconds(start, clock_now_ns()), 0.101);
     device_close(&dev);
 }
 END_TEST
@@ -436,10 +440,15 @@ END_TEST
  * stream 10 * (6 + 8). */
 START_TEST(simulated_streams_overlap)
 {
-    open_mode(HOST_SIMULATED, &bus);
+    struct host_simulation at_once = bus;
+    at_once.issue_s = 0.0;
+    /* The same 5 ms for few bytes, so that moving them takes no time worth mentioning. */
+    at_once.locked_bytes_per_s = bus.locked_bytes_per_s / 10;
+    const size_t bytes = MILLION / 10;
+    open_mode(HOST_SIMULATED, &at_once);
     device_stream *copy = stream("copy"), *compute = stream("compute");
-    device_buffer *a = buffer(MILLION);
-    struct host_buffer locked = staging(MILLION, HOST_MEMORY_ALLOCATED);
+    device_buffer *a = buffer(bytes);
+    struct host_buffer locked = staging(bytes, HOST_MEMORY_ALLOCATED);
     device_program *step = NULL;
     MUST(device_program_create(dev, NULL, 0, compute, &step));
     device_event *begin = event(true), *end = event(true), *copied = event(true);
@@ -458,7 +467,8 @@ START_TEST(simulated_streams_overlap)
         double want = dedicated ? 0.006 + 10 * 0.008 : 10 * 0.014;
         double seconds = between(begin, end);
         ck_assert_double_ge(seconds, want - 1e-4);
-        ck_assert_double_le(seconds, want * 1.1 + 0.005);
+        /* A caller that loses the processor between two submissions may leave a gap. */
+        ck_assert_double_le(seconds, want * 1.1 + 0.015);
     }
     device_close(&dev);
 }
