@@ -24,8 +24,14 @@ void checkpoint__paths_fini(struct checkpoint__paths *paths);
 /* Whether both files are whole and the state names the hash of these weights. */
 bool checkpoint__belongs(const char *weights, const char *state);
 
-/* Continues a hash over the name and the bytes of an entry. */
-uint64_t checkpoint__hash(uint64_t hash, const struct safetensors_entry *entry);
+#define CHECKPOINT_FORMAT "pt" /* what PyTorch's readers look for in the entry "format" */
+
+/* Continues a hash over the name and the bytes of an entry: over all of a weights file it is the
+ * hash that network_weights_hash gives. */
+uint64_t checkpoint__hash_values(uint64_t hash, const struct safetensors_entry *entry);
+/* The same over everything that describes the entry, too. A file records this, over the text of its
+ * metadata and all entries, so that any change of it is noticed. */
+uint64_t checkpoint__hash_entry(uint64_t hash, const struct safetensors_entry *entry);
 
 /* The name of an optimiser state entry, into CHECKPOINT_NAME_BYTES bytes. */
 void checkpoint__state_name(const char *parameter, int which, char *name);

@@ -45,10 +45,11 @@ void checkpoint__paths_fini(struct checkpoint__paths *paths)
 
 /* --- Hashes --------------------------------------------------------------------------------- */
 
-static uint64_t hash_file(uint64_t hash, const safetensors *file)
+static uint64_t hash_weights(const safetensors *file)
 {
+    uint64_t hash = HASH_START;
     for (size_t i = 0; i < safetensors_count(file); i++) {
-        hash = checkpoint__hash(hash, safetensors_at(file, i));
+        hash = checkpoint__hash_values(hash, safetensors_at(file, i));
     }
     return hash;
 }
@@ -79,20 +80,25 @@ static enum status parse_metadata(const char *path, const safetensors *file,
     return status;
 }
 
-/* Whether the tensors are those that were written, where the file says what was written. */
-static enum status check_weights_hash(const char *path, const safetensors *file)
+/* Whether a file is what this program wrote; files of others have no hash to compare. */
+static enum status check_hash(const char *path, const safetensors *file)
 {
-    json_document *document;
     uint64_t recorded;
-    TRY(parse_metadata(path, file, &document));
-    const char *digits =
-        document ? json_member_string(json_root(document), "weights_hash", NULL) : NULL;
-    const bool known = read_hex64(digits, &recorded);
-    json_document_destroy(&document);
-    if (known && hash_file(HASH_START, file) != recorded) {
+    const char *text = safetensors_metadata_value(file, CHECKPOINT_KEY);
+    const char *digits = safetensors_metadata_value(file, CHECKPOINT_HASH_KEY);
+    const char *format = safetensors_metadata_value(file, "format");
+    if (!text && !digits) {
+        return STATUS_OK;
+    }
+    uint64_t hash = hash_text(HASH_START, text ? text : "");
+    for (size_t i = 0; i < safetensors_count(file); i++) {
+        hash = checkpoint__hash_entry(hash, safetensors_at(file, i));
+    }
+    if (!text || !format || strcmp(format, CHECKPOINT_FORMAT) != 0 ||
+        !read_hex64(digits, &recorded) || hash != recorded) {
         return FAIL(STATUS_INVALID,
-                    "%s was changed after it was written: its weights do not have the hash that "
-                    "it records; use another checkpoint",
+                    "%s was changed after it was written: it does not have the hash that it "
+                    "records; use another checkpoint",
                     path);
     }
     return STATUS_OK;
@@ -203,7 +209,7 @@ static enum status load_weights(const char *path, const char *model, const safet
                                 network *net)
 {
     json_document *document;
-    TRY(check_weights_hash(path, file));
+    TRY(check_hash(path, file));
     TRY(parse_metadata(path, file, &document));
     const char *other = document ? recorded_model(json_root(document)) : NULL;
     enum status status = STATUS_OK;
@@ -239,6 +245,9 @@ enum status checkpoint_read_model(const char *path, struct checkpoint_model *out
     safetensors *file = NULL;
     memset(out, 0, sizeof *out);
     enum status status = safetensors_open(path, &file);
+    if (status == STATUS_OK) {
+        status = check_hash(path, file);
+    }
     if (status == STATUS_OK) {
         status = parse_metadata(path, file, &out->document);
     }
@@ -280,19 +289,11 @@ void checkpoint_model_close(struct checkpoint_model *model)
 
 static enum status open_state(const char *path, checkpoint *from)
 {
-    uint64_t recorded;
     TRY(safetensors_open(path, &from->state));
-    const char *text = safetensors_metadata_value(from->state, CHECKPOINT_KEY);
-    const char *digits = safetensors_metadata_value(from->state, CHECKPOINT_HASH_KEY);
-    if (!text || !read_hex64(digits, &recorded)) {
+    if (!safetensors_metadata_value(from->state, CHECKPOINT_KEY)) {
         return FAIL(STATUS_INVALID, "%s is not the state of a run of this program", path);
     }
-    if (hash_file(hash_text(HASH_START, text), from->state) != recorded) {
-        return FAIL(STATUS_INVALID,
-                    "%s was changed after it was written: its hash is another; the run cannot be "
-                    "resumed from it, start from its weights with --weights",
-                    path);
-    }
+    TRY(check_hash(path, from->state));
     TRY(parse_metadata(path, from->state, &from->document));
     from->root = json_root(from->document);
     if (json_member_int(from->root, "version", -1) != CHECKPOINT_VERSION) {
@@ -309,15 +310,19 @@ static enum status open_weights(const char *path, const struct json_value *state
 {
     uint64_t recorded;
     TRY(safetensors_open(path, weights));
-    if (!read_hex64(json_member_string(state, "weights_hash", NULL), &recorded) ||
-        hash_file(HASH_START, *weights) != recorded) {
-        safetensors_close(weights);
-        return FAIL(STATUS_INVALID,
-                    "%s does not belong to the state beside it, or was changed after it was "
-                    "written: its hash is another; start from it with --weights instead",
-                    path);
+    enum status status = check_hash(path, *weights);
+    if (status == STATUS_OK &&
+        (!read_hex64(json_member_string(state, "weights_hash", NULL), &recorded) ||
+         hash_weights(*weights) != recorded)) {
+        status = FAIL(STATUS_INVALID,
+                      "%s does not belong to the state beside it: its weights have another hash; "
+                      "start from it with --weights instead",
+                      path);
     }
-    return STATUS_OK;
+    if (status != STATUS_OK) {
+        safetensors_close(weights);
+    }
+    return status;
 }
 
 bool checkpoint__belongs(const char *weights, const char *state)

@@ -146,9 +146,17 @@ static enum status read_state(network *net, struct image *image)
     return STATUS_OK;
 }
 
-uint64_t checkpoint__hash(uint64_t hash, const struct safetensors_entry *entry)
+uint64_t checkpoint__hash_values(uint64_t hash, const struct safetensors_entry *entry)
 {
     return hash_bytes(hash_text(hash, entry->name), entry->data, entry->bytes);
+}
+
+uint64_t checkpoint__hash_entry(uint64_t hash, const struct safetensors_entry *entry)
+{
+    const int64_t kind[2] = {(int64_t)entry->dtype, entry->dims};
+    hash = hash_bytes(hash, kind, sizeof kind);
+    hash = hash_bytes(hash, entry->shape, (size_t)entry->dims * sizeof entry->shape[0]);
+    return checkpoint__hash_values(hash, entry);
 }
 
 void checkpoint__state_name(const char *parameter, int which, char *name)
@@ -156,12 +164,14 @@ void checkpoint__state_name(const char *parameter, int which, char *name)
     snprintf(name, CHECKPOINT_NAME_BYTES, "%s.%s", parameter, which == 0 ? "first" : "second");
 }
 
-static uint64_t hash_image(uint64_t hash, const struct image *image)
+/* The hash of a file that holds these entries and this metadata, as hexadecimal digits. */
+static void file_hash_digits(const char *text, const struct image *image, char digits[17])
 {
+    uint64_t hash = hash_text(HASH_START, text);
     for (size_t i = 0; i < image->count; i++) {
-        hash = checkpoint__hash(hash, &image->entries[i]);
+        hash = checkpoint__hash_entry(hash, &image->entries[i]);
     }
-    return hash;
+    snprintf(digits, 17, "%016llx", (unsigned long long)hash);
 }
 
 /* --- Metadata ------------------------------------------------------------------------------- */
@@ -257,14 +267,25 @@ static void write_state(void *context, struct json_writer *writer)
 
 /* --- Files ---------------------------------------------------------------------------------- */
 
+static enum status write_file(const char *path, const struct image *image, const char *text)
+{
+    char digits[17];
+    file_hash_digits(text, image, digits);
+    const struct safetensors_metadata metadata[] = {
+        {"format", CHECKPOINT_FORMAT}, {CHECKPOINT_KEY, text}, {CHECKPOINT_HASH_KEY, digits}};
+    return safetensors_write(path, image->entries, image->count, metadata, 3);
+}
+
 static enum status write_weights_file(struct description *what, const struct image *image,
                                       const char *path)
 {
     char *text;
-    what->weights_hash = hash_image(HASH_START, image);
+    what->weights_hash = HASH_START;
+    for (size_t i = 0; i < image->count; i++) {
+        what->weights_hash = checkpoint__hash_values(what->weights_hash, &image->entries[i]);
+    }
     TRY(job_json_text(write_model, what, &text));
-    const struct safetensors_metadata metadata[] = {{"format", "pt"}, {CHECKPOINT_KEY, text}};
-    const enum status status = safetensors_write(path, image->entries, image->count, metadata, 2);
+    const enum status status = write_file(path, image, text);
     free(text);
     return status;
 }
@@ -272,7 +293,6 @@ static enum status write_weights_file(struct description *what, const struct ima
 static enum status write_state_file(struct description *what, const char *path)
 {
     char *text = NULL;
-    char hash_digits[17];
     struct image image;
     enum status status = read_state(what->job->net, &image);
     if (status == STATUS_OK) {
@@ -282,11 +302,7 @@ static enum status write_state_file(struct description *what, const char *path)
         status = what->status;
     }
     if (status == STATUS_OK) {
-        const uint64_t hash = hash_image(hash_text(HASH_START, text), &image);
-        snprintf(hash_digits, sizeof hash_digits, "%016llx", (unsigned long long)hash);
-        const struct safetensors_metadata metadata[] = {{CHECKPOINT_KEY, text},
-                                                        {CHECKPOINT_HASH_KEY, hash_digits}};
-        status = safetensors_write(path, image.entries, image.count, metadata, 2);
+        status = write_file(path, &image, text);
     }
     free(text);
     image_fini(&image);

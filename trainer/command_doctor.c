@@ -99,16 +99,14 @@ static void describe_machine(void)
     add_line(NULL, false, text);
 }
 
-/* Each kind of device is opened by itself, so that one that is missing hides no other. */
-static void describe_device(enum device_kind kind, const char *name)
+/* Without an open device, its own lines say why there is none. */
+static void describe_devices(void)
 {
     struct device_settings wanted = settings.device;
     device *dev = NULL;
-    char text[LINE_BYTES];
-    wanted.kind = kind;
+    wanted.kind = wanted.kind == DEVICE_HOST ? DEVICE_HOST : DEVICE_CUDA;
     if (device_open(&wanted, &dev) != STATUS_OK) {
-        snprintf(text, sizeof text, "%s device: %s", name, status_message());
-        add_line(NULL, kind == DEVICE_CUDA && settings.device.kind == DEVICE_CUDA, text);
+        add_line(NULL, settings.device.kind != DEVICE_AUTO, status_message());
         status_clear();
     }
     device_doctor(dev, &wanted, add_line, NULL);
@@ -140,10 +138,7 @@ static enum status run(char **operands, size_t operand_count)
     command_set_log_level(&settings);
     line_count = 0;
     describe_machine();
-    describe_device(DEVICE_HOST, "host");
-    if (settings.device.kind != DEVICE_HOST) {
-        describe_device(DEVICE_CUDA, "CUDA");
-    }
+    describe_devices();
     if (settings.json) {
         command_print_json(write_lines, NULL);
         return STATUS_OK;
