@@ -456,8 +456,7 @@ START_TEST(simulated_streams_overlap)
         MUST(device_synchronize(dev));
         MUST(device_event_record(dev, begin, dedicated ? copy : compute));
         for (int i = 0; i < 10; i++) {
-            MUST(
-                device_copy_to_device(dev, dedicated ? copy : compute, a, 0, locked.data, MILLION));
+            MUST(device_copy_to_device(dev, dedicated ? copy : compute, a, 0, locked.data, bytes));
             MUST(device_event_record(dev, copied, dedicated ? copy : compute));
             MUST(device_event_await(dev, copied, compute));
             MUST(device_program_submit(dev, step, compute));
