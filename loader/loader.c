@@ -6,11 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/stop.h"
-
-/* Names in messages; longer ones are cut. */
-#define NAME_BYTES 512
 
 /* --- Open and close ------------------------------------------------------------------------ */
 
@@ -188,6 +184,11 @@ static enum status retire(loader *l)
     return STATUS_OK;
 }
 
+enum status loader__retire(loader *l)
+{
+    return l->failure.status == STATUS_OK ? poison(l, retire(l)) : STATUS_OK;
+}
+
 /* Nothing but the end of the oldest copy lets batch deliver_seq be filled. */
 static bool must_await_copy(const loader *l)
 {
@@ -295,92 +296,6 @@ enum status loader_cancel_epoch(loader *l)
     return STATUS_OK;
 }
 
-/* --- Bad images ---------------------------------------------------------------------------- */
-
-/* Each sample once, however many epochs meet it. */
-static enum status record_bad(loader *l, uint32_t sample, const char *reason)
-{
-    l->counts.bad_images++;
-    if ((l->bad_seen[sample / 8] >> (sample % 8) & 1) != 0) {
-        return STATUS_OK;
-    }
-    if (l->bad_count == l->bad_capacity) {
-        size_t capacity = l->bad_capacity == 0 ? 16 : l->bad_capacity * 2;
-        struct bad_image_record *larger = realloc(l->bad_images, capacity * sizeof *l->bad_images);
-        if (larger == NULL) {
-            return FAIL(STATUS_NO_MEMORY, "no memory for the list of bad images");
-        }
-        l->bad_images = larger;
-        l->bad_capacity = capacity;
-    }
-    char *copy = strdup(reason);
-    if (copy == NULL) {
-        return FAIL(STATUS_NO_MEMORY, "no memory for the list of bad images");
-    }
-    l->bad_seen[sample / 8] |= (unsigned char)(1U << (sample % 8));
-    l->bad_images[l->bad_count++] = (struct bad_image_record){.sample = sample, .reason = copy};
-    return STATUS_OK;
-}
-
-/* The first bad place in the order of the batch, whichever thread met it first. */
-static const struct bad_place *first_bad(const struct slot *slot, bool fatal_alone)
-{
-    const struct bad_place *first = NULL;
-    for (const struct bad_place *bad = slot->bad; bad != NULL; bad = bad->next) {
-        if ((bad->fatal || !fatal_alone) && (first == NULL || bad->place < first->place)) {
-            first = bad;
-        }
-    }
-    return first;
-}
-
-static enum status fail_bad(const loader *l, const struct slot *slot, const struct bad_place *bad)
-{
-    char name[NAME_BYTES];
-    char quoted[NAME_BYTES];
-    uint32_t sample = slot->samples[bad->place];
-    dataset_sample_name(l->set, sample, name, sizeof name);
-    file_quote(name, quoted, sizeof quoted);
-    if (bad->fatal) {
-        return FAIL(bad->status, "%s (sample %u): %s", quoted, sample, bad->reason);
-    }
-    return FAIL(
-        bad->status == STATUS_IO || bad->status == STATUS_NOT_FOUND ? STATUS_IO : STATUS_INVALID,
-        "%s (sample %u): %s; --on-bad-image skip goes on without it", quoted, sample, bad->reason);
-}
-
-/* Turns what workers noted into a failure or into the list, in the order of places. */
-static enum status settle_bad(loader *l, struct slot *slot)
-{
-    if (slot->reason_lost) {
-        return FAIL(STATUS_NO_MEMORY, "no memory while a batch was decoded");
-    }
-    bool skip = l->settings.on_bad_image == BAD_IMAGE_SKIP;
-    const struct bad_place *bad = first_bad(slot, skip);
-    if (bad != NULL) {
-        return fail_bad(l, slot, bad);
-    }
-    for (int place = 0; place < slot->n; place++) {
-        for (bad = slot->bad; bad != NULL; bad = bad->next) {
-            if (bad->place == place) {
-                TRY(record_bad(l, slot->samples[place], bad->reason));
-            }
-        }
-    }
-    loader__free_bad(slot);
-    return STATUS_OK;
-}
-
-bool loader_bad_image(const loader *l, size_t n, uint32_t *sample, const char **reason)
-{
-    if (n >= l->bad_count) {
-        return false;
-    }
-    *sample = l->bad_images[n].sample;
-    *reason = l->bad_images[n].reason;
-    return true;
-}
-
 /* --- Batches ------------------------------------------------------------------------------- */
 
 /* Waits until batch deliver_seq is ready, giving slots back meanwhile. */
@@ -447,7 +362,7 @@ enum status loader_next(loader *l, struct batch **batch)
     TRY(await_batch(l));
     struct slot *slot = slot_of(l, l->deliver_seq);
     if (slot->bad != NULL || slot->reason_lost) {
-        TRY(poison(l, settle_bad(l, slot)));
+        TRY(poison(l, loader__settle_bad(l, slot)));
     }
     pthread_mutex_lock(&l->mutex);
     l->deliver_seq++;
@@ -477,71 +392,4 @@ enum status loader_release(loader *l, struct batch **batch)
     assert(l->held && *batch == &l->batch);
     *batch = NULL;
     return poison(l, release_held(l));
-}
-
-/* --- Counters ------------------------------------------------------------------------------ */
-
-static void sum_counters(const loader *l, struct loader_counters *sum)
-{
-    *sum = l->counts;
-    sum->bytes_copied_on_host = atomic_load_explicit(&l->bytes_staged, memory_order_relaxed);
-    for (int i = 0; i < l->worker_count; i++) {
-        if (l->workers[i] == NULL) {
-            continue;
-        }
-        const struct worker_counts *counts = &l->workers[i]->counts;
-        sum->wait_slot_ns += loader__counted(&counts->wait_slot_ns);
-        sum->waits_slot += loader__counted(&counts->waits_slot);
-        sum->read_ns += loader__counted(&counts->read_ns);
-        sum->decode_ns += loader__counted(&counts->decode_ns);
-        sum->write_ns += loader__counted(&counts->write_ns);
-        sum->worker_cpu_ns += loader__counted(&counts->cpu_ns);
-        sum->bytes_read += loader__counted(&counts->bytes_read);
-        sum->cache_hits += loader__counted(&counts->cache_hits);
-    }
-}
-
-void loader_read_counters(loader *l, struct loader_counters *counters)
-{
-    const struct loader_counters *base = &l->baseline;
-    /* A device that fails here is reported by the next call that can. */
-    if (l->failure.status == STATUS_OK && poison(l, retire(l)) != STATUS_OK) {
-        status_clear();
-    }
-    sum_counters(l, counters);
-    counters->batches -= base->batches;
-    counters->images -= base->images;
-    counters->wait_batch_ns -= base->wait_batch_ns;
-    counters->waits_batch -= base->waits_batch;
-    counters->wait_slot_ns -= base->wait_slot_ns;
-    counters->waits_slot -= base->waits_slot;
-    counters->wait_free_ns -= base->wait_free_ns;
-    counters->waits_free -= base->waits_free;
-    counters->wait_copy_ns -= base->wait_copy_ns;
-    counters->waits_copy -= base->waits_copy;
-    counters->copy_call_ns -= base->copy_call_ns;
-    counters->copy_bytes -= base->copy_bytes;
-    counters->copies -= base->copies;
-    counters->copy_device_ms -= base->copy_device_ms;
-    counters->read_ns -= base->read_ns;
-    counters->decode_ns -= base->decode_ns;
-    counters->write_ns -= base->write_ns;
-    counters->worker_cpu_ns -= base->worker_cpu_ns;
-    counters->bytes_read -= base->bytes_read;
-    counters->bytes_copied_on_host -= base->bytes_copied_on_host;
-    counters->cache_hits -= base->cache_hits;
-    counters->bad_images -= base->bad_images;
-    counters->cache_bytes = atomic_load(&l->cache.used);
-    counters->cache_images = atomic_load(&l->cache.images);
-    counters->cache_limit = l->cache.limit;
-}
-
-void loader_reset_counters(loader *l)
-{
-    sum_counters(l, &l->baseline);
-}
-
-void loader_read_staging(const loader *l, struct loader_staging *staging)
-{
-    *staging = l->staging;
 }

@@ -285,9 +285,6 @@ struct slot *loader__take_inline(loader *l);
 int loader__take_place(struct slot *slot);
 /* One place is filled, well or badly. */
 void loader__finish_place(loader *l, struct slot *slot);
-/* Notes that a place could not be filled, with the thread's message. */
-void loader__note_bad(loader *l, struct slot *slot, int place, enum status status, bool fatal);
-void loader__free_bad(struct slot *slot);
 /* Writes the target row of a place for a batch with `good` targets; label -1 gives zeros. */
 void loader__write_target(const loader *l, const struct slot *slot, int place, int good);
 /* Takes every batch that is begun but not delivered back. STATUS_INTERRUPTED when a stop was asked
@@ -296,10 +293,28 @@ enum status loader__drain(loader *l) MUST_USE;
 /* Whether batch deliver_seq is ready, with `wait` after sleeping for it for as long as the main thread
  * has nothing else to look after. */
 bool loader__await_ready(loader *l, bool wait);
+/* One wait, at most so long; the caller's loop looks at its predicate and at the time. */
+void loader__wait_locked(loader *l, pthread_cond_t *condition, uint64_t ns);
+/* Gives slots whose copies have ended back to the workers, without waiting. The main thread's. */
+enum status loader__retire(loader *l) MUST_USE;
+
+/* --- Threads (loader_threads.c) ------------------------------------------------------------ */
+
 /* Starts threads, or ends and joins them. With `abandon` one that is still reading after a second is
  * left behind. STATUS_LIMIT: the system refuses a thread; those started run on until the end. */
 enum status loader__start_threads(loader *l) MUST_USE;
 void loader__end_threads(loader *l, bool abandon);
+
+/* --- Bad images (loader_bad.c) ------------------------------------------------------------- */
+
+/* Notes that a place could not be filled, with the thread's message. */
+void loader__note_bad(loader *l, struct slot *slot, int place, enum status status, bool fatal);
+void loader__free_bad(struct slot *slot);
+/* The places of bad images show the first good one, so that shapes and statistics stay sensible, under
+ * a zero row, so that they teach nothing. */
+void loader__replace_bad(const loader *l, struct slot *slot);
+/* Turns what workers noted into a failure or into entries of the list, in the order of places. */
+enum status loader__settle_bad(loader *l, struct slot *slot) MUST_USE;
 
 /* --- Staging (loader_staging.c), the main thread's ----------------------------------------- */
 

@@ -2,8 +2,6 @@
 #include "loader/loader_internal.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -17,8 +15,6 @@
  * with, and while they have none. */
 #define BUSY_POLL_NS UINT64_C(1000000)
 #define STARVED_POLL_NS UINT64_C(100000)
-/* How long close waits for a worker that is inside a read. */
-#define ABANDON_NS UINT64_C(1000000000)
 
 static struct slot *slot_of(const loader *l, uint64_t seq)
 {
@@ -38,30 +34,36 @@ static struct timespec time_after(uint64_t ns)
 }
 
 /* One wait; the caller's loop looks at its predicate and at the time. */
-static void wait_locked(loader *l, pthread_cond_t *condition, uint64_t ns)
+void loader__wait_locked(loader *l, pthread_cond_t *condition, uint64_t ns)
 {
     struct timespec at = time_after(ns);
     (void)pthread_cond_timedwait(condition, &l->mutex, &at);
 }
 
+enum { CONDITION_COUNT = 6 };
+
+static pthread_cond_t *condition_at(loader *l, int i)
+{
+    pthread_cond_t *conditions[CONDITION_COUNT] = {&l->work,    &l->filled,   &l->ready,
+                                                   &l->drained, &l->prepared, &l->ended};
+    return conditions[i];
+}
+
 enum status loader__ring_open(loader *l)
 {
-    pthread_cond_t *conditions[] = {&l->work,    &l->filled,   &l->ready,
-                                    &l->drained, &l->prepared, &l->ended};
     pthread_condattr_t monotonic;
     if (pthread_condattr_init(&monotonic) != 0) {
         return FAIL(STATUS_NO_MEMORY, "no memory for the loader's locks");
     }
     (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    size_t made = 0;
-    while (made < sizeof conditions / sizeof *conditions &&
-           pthread_cond_init(conditions[made], &monotonic) == 0) {
+    int made = 0;
+    while (made < CONDITION_COUNT && pthread_cond_init(condition_at(l, made), &monotonic) == 0) {
         made++;
     }
     (void)pthread_condattr_destroy(&monotonic);
-    if (made < sizeof conditions / sizeof *conditions || pthread_mutex_init(&l->mutex, NULL) != 0) {
+    if (made < CONDITION_COUNT || pthread_mutex_init(&l->mutex, NULL) != 0) {
         while (made > 0) {
-            (void)pthread_cond_destroy(conditions[--made]);
+            (void)pthread_cond_destroy(condition_at(l, --made));
         }
         return FAIL(STATUS_NO_MEMORY, "no memory for the loader's locks");
     }
@@ -74,10 +76,8 @@ void loader__ring_close(loader *l)
     if (!l->mutex_ready) {
         return;
     }
-    pthread_cond_t *conditions[] = {&l->work,    &l->filled,   &l->ready,
-                                    &l->drained, &l->prepared, &l->ended};
-    for (size_t i = 0; i < sizeof conditions / sizeof *conditions; i++) {
-        (void)pthread_cond_destroy(conditions[i]);
+    for (int i = 0; i < CONDITION_COUNT; i++) {
+        (void)pthread_cond_destroy(condition_at(l, i));
     }
     (void)pthread_mutex_destroy(&l->mutex);
     l->mutex_ready = false;
@@ -238,36 +238,6 @@ struct slot *loader__take_slot(loader *l, struct worker *worker)
 
 /* --- Finishing batches --------------------------------------------------------------------- */
 
-void loader__note_bad(loader *l, struct slot *slot, int place, enum status status, bool fatal)
-{
-    const char *message = status_message();
-    size_t bytes = strlen(message) + 1;
-    struct bad_place *bad = malloc(sizeof *bad + bytes);
-    pthread_mutex_lock(&l->mutex);
-    if (bad == NULL) {
-        slot->reason_lost = true;
-        pthread_mutex_unlock(&l->mutex);
-        return;
-    }
-    bad->place = place;
-    bad->status = status;
-    bad->fatal = fatal;
-    memcpy(bad->reason, message, bytes);
-    bad->next = slot->bad;
-    slot->bad = bad;
-    pthread_mutex_unlock(&l->mutex);
-}
-
-void loader__free_bad(struct slot *slot)
-{
-    slot->reason_lost = false;
-    while (slot->bad != NULL) {
-        struct bad_place *bad = slot->bad;
-        slot->bad = bad->next;
-        free(bad);
-    }
-}
-
 void loader__write_target(const loader *l, const struct slot *slot, int place, int good)
 {
     int classes = l->layout.classes;
@@ -287,41 +257,6 @@ void loader__write_target(const loader *l, const struct slot *slot, int place, i
     row[label] = (float)((1 - smoothing + off) / good);
 }
 
-/* The places of bad images show the first good one, so that shapes and statistics stay sensible, under
- * a zero row, so that they teach nothing. */
-static void replace_bad(loader *l, struct slot *slot)
-{
-    for (const struct bad_place *bad = slot->bad; bad != NULL; bad = bad->next) {
-        slot->labels[bad->place] = -1;
-    }
-    int first = -1;
-    slot->good = 0;
-    for (int i = 0; i < slot->n; i++) {
-        if (slot->labels[i] >= 0) {
-            slot->good++;
-            if (first < 0) {
-                first = i;
-            }
-        }
-    }
-    for (int i = 0; i < slot->n; i++) {
-        loader__write_target(l, slot, i, slot->good);
-        if (slot->labels[i] >= 0) {
-            continue;
-        }
-        size_t to = (size_t)i * l->image_bytes;
-        if (first < 0) {
-            memset(slot->pixels + to, 0, l->image_bytes);
-        } else {
-            memcpy(slot->pixels + to, slot->pixels + (size_t)first * l->image_bytes,
-                   l->image_bytes);
-        }
-        if (slot->shadow != NULL) {
-            memcpy(slot->shadow + to, slot->pixels + to, l->image_bytes);
-        }
-    }
-}
-
 static void signal_ready_locked(loader *l, const struct slot *slot)
 {
     if (l->ready_awaited && slot == slot_of(l, l->deliver_seq)) {
@@ -335,7 +270,7 @@ static void finish_batch(loader *l, struct slot *slot)
     if (slot->bad != NULL && !slot->cancelled && l->settings.on_bad_image == BAD_IMAGE_SKIP) {
         /* Nobody else touches the slot: its places are all filled, and it is not ready. */
         pthread_mutex_unlock(&l->mutex);
-        replace_bad(l, slot);
+        loader__replace_bad(l, slot);
         pthread_mutex_lock(&l->mutex);
     }
     if (slot->cancelled) {
@@ -405,7 +340,7 @@ bool loader__await_ready(loader *l, bool wait)
             ns = slot_is_free_locked(l) ? BUSY_POLL_NS : STARVED_POLL_NS;
         }
         l->ready_awaited = true;
-        wait_locked(l, &l->ready, ns);
+        loader__wait_locked(l, &l->ready, ns);
         l->ready_awaited = false;
     }
     bool ready = l->deliver_seq < l->fill_seq && slot->state == SLOT_READY;
@@ -446,7 +381,7 @@ enum status loader__drain(loader *l)
         struct slot *slot = slot_of(l, seq);
         while ((slot->state == SLOT_FILLING || slot->state == SLOT_STAGING) &&
                status == STATUS_OK) {
-            wait_locked(l, &l->drained, LOOK_NS);
+            loader__wait_locked(l, &l->drained, LOOK_NS);
             status = stop_check();
         }
         if (status == STATUS_OK) {
@@ -460,97 +395,4 @@ enum status loader__drain(loader *l)
     }
     pthread_mutex_unlock(&l->mutex);
     return status;
-}
-
-/* --- Threads ------------------------------------------------------------------------------- */
-
-static enum status start_thread(loader *l, struct worker *worker, void *(*run)(void *))
-{
-    /* Signals are the main thread's: a worker that took one would keep it from being noticed. */
-    sigset_t all;
-    sigset_t before;
-    worker->ended = false;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&worker->thread, NULL, run, worker);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (error != 0) {
-        return FAIL(
-            STATUS_LIMIT,
-            "the system refuses a thread for the %d workers: %s; use a smaller --num-workers "
-            "or raise the limit (ulimit -u)",
-            l->settings.num_workers, strerror(error));
-    }
-    worker->started = true;
-    return STATUS_OK;
-}
-
-enum status loader__start_threads(loader *l)
-{
-    if (l->stager != NULL && !l->stager->started) {
-        TRY(start_thread(l, l->stager, loader__staging_run));
-    }
-    for (int i = 0; i < l->settings.num_workers; i++) {
-        if (!l->workers[i]->started) {
-            TRY(start_thread(l, l->workers[i], loader__worker_run));
-        }
-    }
-    return STATUS_OK;
-}
-
-static bool has_ended(loader *l, const struct worker *worker)
-{
-    pthread_mutex_lock(&l->mutex);
-    bool ended = worker->ended;
-    pthread_mutex_unlock(&l->mutex);
-    return ended;
-}
-
-/* Joins, or after the time leaves a reading worker behind, which then belongs to its thread. */
-static void end_worker(loader *l, struct worker **slot, bool abandon, uint64_t until)
-{
-    struct worker *worker = *slot;
-    if (worker == NULL || !worker->started) {
-        return;
-    }
-    pthread_t thread = worker->thread; /* an abandoned worker may be gone at once */
-    while (abandon && !has_ended(l, worker)) {
-        if (clock_now_ns() >= until) {
-            int reading = ACTIVITY_READING;
-            if (atomic_compare_exchange_strong(&worker->activity, &reading, ACTIVITY_ABANDONED)) {
-                pthread_detach(thread);
-                *slot = NULL;
-                return;
-            }
-        }
-        pthread_mutex_lock(&l->mutex);
-        if (!worker->ended) {
-            wait_locked(l, &l->ended, LOOK_NS / 10);
-        }
-        pthread_mutex_unlock(&l->mutex);
-    }
-    pthread_join(thread, NULL);
-    worker->started = false;
-}
-
-void loader__end_threads(loader *l, bool abandon)
-{
-    if (!l->mutex_ready) {
-        return;
-    }
-    pthread_mutex_lock(&l->mutex);
-    l->stop = true;
-    atomic_store(&l->stopping, true);
-    pthread_cond_broadcast(&l->work);
-    pthread_cond_broadcast(&l->filled);
-    pthread_mutex_unlock(&l->mutex);
-    uint64_t until = clock_now_ns() + ABANDON_NS;
-    end_worker(l, &l->stager, false, until);
-    for (int i = 0; i < l->worker_count; i++) {
-        end_worker(l, &l->workers[i], abandon, until);
-    }
-    pthread_mutex_lock(&l->mutex);
-    l->stop = false;
-    atomic_store(&l->stopping, false);
-    pthread_mutex_unlock(&l->mutex);
 }

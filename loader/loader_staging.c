@@ -133,7 +133,7 @@ static enum status open_fill(loader *l)
 static enum status open_device(loader *l)
 {
     size_t slots = (size_t)l->layout.slots;
-    l->buffers = calloc(slots, sizeof *l->buffers);
+    l->buffers = calloc(slots, sizeof(device_buffer *));
     l->copy_begun = calloc(slots, sizeof(device_event *));
     l->copied = calloc(slots, sizeof(device_event *));
     l->consumed = calloc(slots, sizeof(device_event *));

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -354,7 +355,7 @@ START_TEST(test_bad_image_stops_at_its_turn)
         ck_assert_ptr_nonnull(strstr(status_message(), "(sample 9)"));
         ck_assert_ptr_nonnull(strstr(status_message(), "--on-bad-image skip"));
         char message[STATUS_MESSAGE_BYTES];
-        strcpy(message, status_message());
+        snprintf(message, sizeof message, "%s", status_message());
         struct batch *batch = NULL;
         status_clear();
         ck_assert_int_eq(loader_next(l, &batch), STATUS_INVALID);

@@ -76,8 +76,8 @@ void loader_set_open(struct loader_set *set, int count, int size, enum host_mode
     snprintf(set->folder, sizeof set->folder, "/tmp/pinline_loader_XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(set->folder));
     char path[PATH_MAX];
-    for (char c = 'a'; c <= 'b'; c++) {
-        snprintf(path, sizeof path, "%s/%c", set->folder, c);
+    for (int class_id = 0; class_id < 2; class_id++) {
+        snprintf(path, sizeof path, "%s/%c", set->folder, "ab"[class_id]);
         ck_assert_int_eq(mkdir(path, 0700), 0);
     }
     unsigned char *file = malloc(loader_set_file_bytes(set));
