@@ -101,6 +101,10 @@ struct host_work {
     uint64_t submitted_ns; /* simulated mode */
 };
 
+/* Records whose simulated time a stream remembers, because their event may have been recorded again
+ * before another stream comes to wait for them. */
+#define HOST_HISTORY 256
+
 /*
  * A queue of work. Streams are kept by the device until it is closed and used again after destroy,
  * so that events may name them for ever: `done` only grows.
@@ -116,6 +120,9 @@ struct device_stream {
     uint64_t done, submitted;
     /* Simulated mode. */
     uint64_t virtual_ns; /* when the last finished work ended on the simulated device */
+    struct {
+        uint64_t sequence, time_ns;
+    } history[HOST_HISTORY]; /* of the last records, at sequence % HOST_HISTORY */
     pthread_t thread;
     bool has_thread, stop;
     pthread_cond_t arrived; /* pending > 0 or stop */

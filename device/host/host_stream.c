@@ -118,21 +118,18 @@ static void sleep_until(uint64_t end_ns)
     }
 }
 
-/* Waits for the record that the stream's first work awaits, and returns when it happened on the
- * simulated device. The lock is let go meanwhile, and the event may be destroyed. */
-static uint64_t await_locked(device_stream *stream)
+/* Waits for the record that `work` awaits, with the lock let go meanwhile, and returns when it
+ * happened on the simulated device; the present time when that is long past. */
+static uint64_t await_locked(struct host_device *host, const struct host_work *work)
 {
-    struct host_device *host = stream->host;
-    struct host_work work = stream->ring[stream->first];
-    while (work.u.mark.stream->done < work.u.mark.sequence) {
+    const device_stream *other = work->u.mark.stream;
+    uint64_t sequence = work->u.mark.sequence;
+    while (other->done < sequence) {
         pthread_cond_wait(&host->progress, &host->mutex);
-        work = stream->ring[stream->first];
     }
-    const device_event *event = work.u.mark.event;
-    if (event != NULL && event->generation == work.u.mark.generation) {
-        return event->time_ns;
-    }
-    return clock_now_ns();
+    size_t place = sequence % HOST_HISTORY;
+    return other->history[place].sequence == sequence ? other->history[place].time_ns
+                                                      : clock_now_ns();
 }
 
 /*
@@ -158,7 +155,7 @@ static void *simulate(void *argument)
         struct host_work work = stream->ring[stream->first];
         uint64_t start = later(stream->virtual_ns, work.submitted_ns);
         if (work.kind == WORK_AWAIT) {
-            start = later(start, await_locked(stream));
+            start = later(start, await_locked(host, &work));
         } else if (!is_mark(&work)) {
             pthread_mutex_unlock(&host->mutex);
             uint64_t began = clock_thread_cpu_ns();
@@ -168,6 +165,9 @@ static void *simulate(void *argument)
             pthread_mutex_lock(&host->mutex);
         } else {
             mark_time_locked(&work, start);
+            size_t place = (stream->done + 1) % HOST_HISTORY;
+            stream->history[place].sequence = stream->done + 1;
+            stream->history[place].time_ns = start;
         }
         stream->virtual_ns = start;
         pop_locked(stream);
