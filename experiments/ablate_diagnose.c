@@ -89,26 +89,26 @@ static void describe(const struct ablation *a, const struct predict_ceilings *no
     switch (bound) {
     case PREDICT_LOADER:
         snprintf(text, bytes,
-                 "the loader bounds this job: reading and decoding take %.2f ms a batch on %d "
+                 "The loader bounds this job: reading and decoding take %.2f ms a batch on %d "
                  "workers, the step %.2f ms, so the GPU works %.0f %% of the time at best",
                  now->loader_s * 1e3, a->job.loader.num_workers, now->step_s * 1e3,
                  busy < 100 ? busy : 100);
         break;
     case PREDICT_COPY:
         snprintf(text, bytes,
-                 "the bus bounds this job: a batch takes %.2f ms to copy even from page-locked "
+                 "The bus bounds this job: a batch takes %.2f ms to copy even from page-locked "
                  "memory, the step %.2f ms",
                  now->copy_locked_s * 1e3, now->step_s * 1e3);
         break;
     case PREDICT_HOST:
         snprintf(text, bytes,
-                 "the host bounds this job: issuing a step takes %.2f ms, the step itself %.2f ms",
+                 "The host bounds this job: issuing a step takes %.2f ms, the step itself %.2f ms",
                  now->issue_s * 1e3, now->step_s * 1e3);
         break;
     case PREDICT_COMPUTE:
     case PREDICT_SERIAL:
         snprintf(text, bytes,
-                 "the step bounds this job: it takes %.2f ms a batch, the loader %.2f ms, a copy "
+                 "The step bounds this job: it takes %.2f ms a batch, the loader %.2f ms, a copy "
                  "%.2f ms pageable and %.2f ms page-locked",
                  now->step_s * 1e3, now->loader_s * 1e3, now->copy_pageable_s * 1e3,
                  now->copy_locked_s * 1e3);

@@ -277,11 +277,27 @@ static enum status print_result(void)
     return status;
 }
 
+/* The words of this process, for the record; "" where the system does not tell. */
+static const char *command_line(void)
+{
+    static char text[4096];
+    FILE *file = fopen("/proc/self/cmdline", "r");
+    const size_t bytes = file ? fread(text, 1, sizeof text - 1, file) : 0;
+    for (size_t i = 0; i + 1 < bytes; i++) {
+        text[i] = text[i] == '\0' ? ' ' : text[i];
+    }
+    if (file) {
+        fclose(file);
+    }
+    return text;
+}
+
 static enum status run(char **operands, size_t operand_count)
 {
     (void)operands;
     (void)operand_count;
     command_set_log_level(&settings.job);
+    settings.command_line = command_line();
     settings.cells.both_transfers = transfer_choice == 2;
     settings.cells.both_stagings = staging_choice == 2;
     settings.job.loader.transfer = transfer_choice == 1 ? TRANSFER_F32 : TRANSFER_U8;
@@ -305,7 +321,7 @@ static enum status run(char **operands, size_t operand_count)
 
 const struct command command_ablate = {
     .name = "ablate",
-    .summary = "Measure what --pin-memory, --non-blocking and other settings are worth for a job",
+    .summary = "measure what --pin-memory, --non-blocking and other settings are worth for a job",
     .operands_max = 0,
     .bind = bind,
     .run = run,

@@ -26,7 +26,7 @@ static enum status run(char **operands, size_t operand_count)
 
 const struct command command_compare = {
     .name = "compare",
-    .summary = "Put two results of `pinline ablate` side by side",
+    .summary = "put two results of `pinline ablate` side by side",
     .operands = "A.json B.json",
     .operands_min = 2,
     .operands_max = 2,

@@ -29,7 +29,7 @@ static const char style[] =
     "margin-right:.35rem;vertical-align:-.05rem}details{margin:.6rem 0}summary{cursor:pointer}"
     "code,pre{font-size:.8125rem;overflow-wrap:anywhere;white-space:pre-wrap}pre{background:"
     "var(--panel);padding:.6rem;border-radius:6px}@media(max-width:40rem){.row{grid-template-columns:"
-    "1fr auto}.row svg{grid-column:1/3;grid-row:2}}";
+    "1fr auto;margin-bottom:.7rem;gap:.1rem .6rem}.row svg{grid-column:1/3;grid-row:2}}";
 
 static void escape(FILE *out, const char *text)
 {
@@ -137,10 +137,8 @@ static void print_cells(const struct result_view *view, FILE *out)
     double lowest = INFINITY, highest = 0;
     for (size_t c = 0; c < view->cell_count; c++) {
         const struct result_cell *cell = &view->cells[c];
-        double low = 0, high = 0;
-        interval(view, cell, &low, &high);
-        lowest = fmin(fmin(lowest, cell->lowest), low);
-        highest = fmax(fmax(highest, cell->highest), high);
+        lowest = fmin(lowest, cell->lowest);
+        highest = fmax(highest, cell->highest);
         if (cell->predicted > 0) {
             lowest = fmin(lowest, cell->predicted);
             highest = fmax(highest, cell->predicted);
@@ -160,6 +158,9 @@ static void print_cells(const struct result_view *view, FILE *out)
         double low = 0, high = 0;
         char value[48];
         interval(view, cell, &low, &high);
+        /* Of a wide interval only the part that the rounds themselves span is drawn. */
+        low = fmax(low, begin);
+        high = fmin(high, highest + margin);
         begin_row(out, cell->name);
         fprintf(out,
                 "<line x1=\"0%%\" x2=\"100%%\" y1=\"13\" y2=\"13\" stroke=\"var(--line)\"/><rect "

@@ -117,9 +117,6 @@ static void print_answer(const struct result_view *view, FILE *out, int columns)
     const struct json_value *diagnosis = json_member(view->root, "diagnosis");
     char line[600];
     snprintf(line, sizeof line, "%s.", json_member_string(diagnosis, "headline", ""));
-    if (line[0] >= 'a' && line[0] <= 'z') {
-        line[0] = (char)(line[0] - 'a' + 'A');
-    }
     wrap(out, line, columns, 0);
     for (size_t i = 0; i < view->effect_count; i++) {
         char text[500];
