@@ -307,7 +307,9 @@ struct op_bias_backward {
  * OP_NORM_INFER: the same y from the running statistics; uses x y residual scale bias running_*.
  * OP_NORM_BACKWARD: with dz = dy masked by y > 0 when relu is set: dscale, dbias, dx of the
  * normalisation; dresidual = dz when present (it may be dy itself). Uses x y dy scale saved_*
- * dx dresidual dscale dbias. dx may not alias dy; y is the forward output.
+ * dx dresidual dscale dbias, and bias where it is given: with it, a device may work out the sign of y
+ * from x instead of reading y. dx may not alias dy; y is the output of the last forward operation of
+ * the same x and y, of which a device may have kept more than y.
  */
 struct op_norm {
     struct tensor x, residual, y;

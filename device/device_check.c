@@ -161,6 +161,7 @@ int device__op_tensors(const struct op_desc *desc, struct op_tensor items[OP_TEN
         list_tensor(&list, "y", &u->y, OP_READS, u->relu, DATA_BITS);
         NEEDS(dy, OP_READS, DATA_BITS);
         NEEDS(scale, OP_READS, F32_BIT);
+        MAY(bias, OP_READS, F32_BIT);
         NEEDS(saved_mean, OP_READS, F32_BIT);
         NEEDS(saved_inv_std, OP_READS, F32_BIT);
         NEEDS(dx, OP_WRITES, DATA_BITS);

@@ -67,6 +67,7 @@ static enum status backward_conv_norm(struct lowering *low, int i)
     norm->y = lowering__use(low, &low->outputs[i + 1]);
     norm->dy = lowering__use(low, dy);
     norm->scale = lowering__weight(low, i, ROLE_SCALE);
+    norm->bias = lowering__weight(low, i, ROLE_SHIFT);
     norm->saved_mean = lowering__use(low, &low->means[i]);
     norm->saved_inv_std = lowering__use(low, &low->deviations[i]);
     const struct value dx =

@@ -270,6 +270,12 @@ static void close_device(device *dev)
         (void)cudaFree(mask->bits);
         free(mask);
     }
+    while (cuda->shared != NULL) {
+        struct cuda_shared *shared = cuda->shared;
+        cuda->shared = shared->next;
+        (void)cudaFree(shared->data);
+        free(shared);
+    }
     cuda__free_tuning(cuda);
     (void)cudaFree(cuda->workspace);
     (void)cudaFree(cuda->ones);

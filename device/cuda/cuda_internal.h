@@ -40,6 +40,15 @@ struct cuda_mask {
     int users;
 };
 
+/* Memory that operations of the compute stream use one after another, each within its own run. */
+struct cuda_shared {
+    struct cuda_shared *next;
+    size_t bytes;
+    uint64_t purpose; /* what it is divided up for: only equal ones share */
+    void *data;
+    int users;
+};
+
 struct cuda_device {
     struct device base;
     struct device_settings settings; /* without the pointers, which live below */
@@ -65,6 +74,7 @@ struct cuda_device {
 
     struct cuda_plans *plans;
     struct cuda_mask *masks;
+    struct cuda_shared *shared;
     float *ones; /* CUDA_ONES ones of float, then as many of bfloat16: for sums by matrix product */
 };
 

@@ -34,6 +34,14 @@ static enum status make_layouts(struct op_builder *builder, struct step *step)
         CUBLAS_TRY(cublasLtMatmulDescSetAttribute(
             step->matmul_desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p->bias, sizeof(void *)));
     }
+    if (p->bias_gradient != NULL) {
+        cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BGRADB;
+        CUBLAS_TRY(cublasLtMatmulDescSetAttribute(step->matmul_desc, CUBLASLT_MATMUL_DESC_EPILOGUE,
+                                                  &epilogue, sizeof epilogue));
+        CUBLAS_TRY(cublasLtMatmulDescSetAttribute(step->matmul_desc,
+                                                  CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                                  &p->bias_gradient, sizeof(void *)));
+    }
     uint64_t rows = (uint64_t)(p->transpose_a ? p->k : p->m);
     uint64_t columns = (uint64_t)(p->transpose_a ? p->m : p->k);
     CUBLAS_TRY(cublasLtMatrixLayoutCreate(&step->layout_a, p->type_ab, rows, columns, p->lda));
@@ -116,7 +124,10 @@ static enum status choose(struct op_builder *builder, struct step *step, const c
     char wanted[PLAN_ID_BYTES];
     snprintf(key, sizeof key, "matmul %d,%d %c%c %dx%dx%d *%d%s%s", (int)p->type_ab, (int)p->type_c,
              p->transpose_a ? 't' : 'n', p->transpose_b ? 't' : 'n', p->m, p->n, p->k, p->batch,
-             p->bias == NULL ? "" : " bias", p->exact ? " exact" : "");
+             p->bias != NULL            ? " bias"
+             : p->bias_gradient != NULL ? " sums"
+                                        : "",
+             p->exact ? " exact" : "");
     TRY(cuda__plans_wanted(dev, label, key, wanted));
     for (int i = 0; i < count; i++) {
         char id[PLAN_ID_BYTES];

@@ -25,13 +25,13 @@ int cuda__graph_at(cudnn_graph *graph, const struct tensor *like, enum dtype dty
     return graph_strided(graph, dtype, dims, strides, address, 16);
 }
 
-const void *cuda__ones(const struct op_builder *builder, enum dtype dtype)
+void *cuda__ones(const struct op_builder *builder, enum dtype dtype)
 {
     if (builder->dev == NULL) {
         return NULL;
     }
-    return dtype == DTYPE_BF16 ? (const void *)(builder->dev->ones + CUDA_ONES)
-                               : (const void *)builder->dev->ones;
+    float *ones = builder->dev->ones;
+    return dtype == DTYPE_BF16 ? (void *)(ones + CUDA_ONES) : (void *)ones;
 }
 
 /* --- Building ------------------------------------------------------------------------------- */
@@ -104,6 +104,56 @@ enum status cuda__add_scratch(struct op_builder *builder, size_t bytes, void **o
     }
     TRY(cuda__allocate(builder->dev, bytes, builder->label, out));
     builder->op->scratch[builder->op->scratch_count++] = *out;
+    return STATUS_OK;
+}
+
+static void shared_release(struct cuda_device *dev, struct cuda_shared **shared)
+{
+    struct cuda_shared *gone = *shared;
+    *shared = NULL;
+    if (gone == NULL || --gone->users > 0) {
+        return;
+    }
+    struct cuda_shared **link = &dev->shared;
+    while (*link != gone) {
+        link = &(*link)->next;
+    }
+    *link = gone->next;
+    (void)cudaFree(gone->data);
+    free(gone);
+}
+
+enum status cuda__add_shared(struct op_builder *builder, size_t bytes, uint64_t purpose, void **out)
+{
+    struct cuda_device *dev = builder->dev;
+    *out = NULL;
+    if (dev == NULL) {
+        return STATUS_OK;
+    }
+    struct cuda_shared *found = dev->shared;
+    while (found != NULL && (found->bytes != bytes || found->purpose != purpose)) {
+        found = found->next;
+    }
+    if (found == NULL) {
+        found = calloc(1, sizeof *found);
+        if (found == NULL) {
+            return FAIL(STATUS_NO_MEMORY, "%s: no memory", builder->label);
+        }
+        enum status status = cuda__allocate(dev, bytes, builder->label, &found->data);
+        if (status != STATUS_OK) {
+            free(found);
+            return status;
+        }
+        found->bytes = bytes;
+        found->purpose = purpose;
+        found->next = dev->shared;
+        dev->shared = found;
+        CUDA_TRY(cudaMemsetAsync(found->data, 0, bytes, dev->tune_stream));
+        CUDA_TRY(cudaStreamSynchronize(dev->tune_stream));
+    }
+    found->users++;
+    builder->op->shared = found;
+    *out = found->data;
     return STATUS_OK;
 }
 
@@ -300,6 +350,7 @@ void cuda__op_destroy(device *dev, device_op *op)
     if (op->mask != NULL) {
         cuda__mask_release(cuda_of(dev), &op->mask);
     }
+    shared_release(cuda_of(dev), &op->shared);
     free(op);
 }
 

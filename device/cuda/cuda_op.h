@@ -24,6 +24,7 @@ struct matmul {
     int64_t stride_a, stride_b, stride_c;
     float alpha, beta;
     const void *a, *b, *bias; /* bias: m floats or NULL */
+    void *bias_gradient;      /* n floats or NULL: the sums of b over k, which then is transposed */
     void *c;
 };
 
@@ -52,6 +53,7 @@ struct device_op {
     void *scratch[OP_MAX_SCRATCH];
     int scratch_count;
     struct cuda_mask *mask;
+    struct cuda_shared *shared;
 };
 
 /* What is under construction. Without a device graphs are finished as far as cuDNN goes without a
@@ -86,13 +88,17 @@ enum status cuda__add_softmax_backward(struct op_builder *builder, const struct 
 /* Copies `count` rows of `bytes` bytes that lie close together to places `to_pitch` bytes apart. */
 enum status cuda__add_copy_rows(struct op_builder *builder, const void *from, void *to,
                                 size_t count, size_t bytes, size_t to_pitch) MUST_USE;
+/* Memory like scratch, zero at first, shared by the operations that ask for the same `purpose`: what is
+ * in it does not outlast one operation's run. */
+enum status cuda__add_shared(struct op_builder *builder, size_t bytes, uint64_t purpose,
+                             void **out) MUST_USE;
 /* Device memory that lives as long as the operation; *out is NULL in a check. */
 enum status cuda__add_scratch(struct op_builder *builder, size_t bytes, void **out) MUST_USE;
 /* A tensor like `like` at an address of the operation's own. */
 int cuda__graph_at(cudnn_graph *graph, const struct tensor *like, enum dtype dtype, void *address);
 
 /* The device's ones, of float or bfloat16; NULL in a check. */
-const void *cuda__ones(const struct op_builder *builder, enum dtype dtype);
+void *cuda__ones(const struct op_builder *builder, enum dtype dtype);
 
 enum status cuda__build_conv(struct op_builder *builder, const struct op_conv *conv) MUST_USE;
 enum status cuda__build_conv_data(struct op_builder *builder, const struct op_conv *conv) MUST_USE;

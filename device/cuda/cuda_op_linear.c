@@ -73,10 +73,20 @@ enum status cuda__build_linear_weights(struct op_builder *builder, const struct 
         .b = cuda_address(&linear->dy),
         .c = cuda_address(&linear->dw),
     };
-    TRY(cuda__add_matmul(builder, &weights, "", NULL));
     if (linear->db.buffer == NULL) {
-        return STATUS_OK;
+        return cuda__add_matmul(builder, &weights, "", NULL);
     }
+    if (linear->factor == 1.0F) {
+        /* The sums come with the product where cuBLAS can; the factor would scale them too. */
+        struct matmul both = weights;
+        bool done = false;
+        both.bias_gradient = cuda_address(&linear->db);
+        TRY(cuda__add_matmul(builder, &both, "", &done));
+        if (done) {
+            return STATUS_OK;
+        }
+    }
+    TRY(cuda__add_matmul(builder, &weights, "", NULL));
     if (batch > CUDA_ONES) {
         return FAIL(STATUS_UNSUPPORTED, "%s: a batch of %d is over %d", builder->label, batch,
                     CUDA_ONES);

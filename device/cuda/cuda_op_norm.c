@@ -111,7 +111,8 @@ enum status cuda__build_norm(struct op_builder *builder, const struct op_norm *n
     bool done = false;
     void *batch = NULL;
     TRY(cuda__add_scratch(builder, 2 * size_align((size_t)norm->x.c, 4) * sizeof(float), &batch));
-    if (norm->relu) {
+    if (norm->relu && norm->residual.buffer != NULL) {
+        /* With a residual the backward pass cannot work out the sign of y from x: keep it. */
         struct cuda_mask *mask = NULL;
         TRY(cuda__mask_acquire(builder, &norm->y, &mask));
         TRY(cuda__add_graph(

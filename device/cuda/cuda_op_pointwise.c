@@ -22,27 +22,40 @@ static enum status put(struct op_builder *builder, const void *values, size_t by
 
 #define MAX_CHANNELS 64
 
+/* Pixels that are handled as one row: enough to fill the tensor cores' tiles in the widening product,
+ * and long runs of neighbouring memory in the scaling. */
+#define ROW_PIXELS 32
+
+static size_t count_pixels(const struct op_ingest *ingest)
+{
+    return (size_t)ingest->from.n * (size_t)ingest->from.h * (size_t)ingest->from.w;
+}
+
 /* to = pixels * scale + offset, where pixels have as many channels as `to` has. */
 static enum status add_scaling(struct op_builder *builder, const struct op_ingest *ingest,
                                void *pixels)
 {
-    int c = ingest->to.c;
-    float values[2 * MAX_CHANNELS] = {0};
+    const size_t c = (size_t)ingest->to.c;
+    const size_t count = count_pixels(ingest);
+    const size_t row =
+        count % ROW_PIXELS == 0 && c * ROW_PIXELS <= 2 * MAX_CHANNELS ? ROW_PIXELS : 1;
+    float values[2][2 * MAX_CHANNELS] = {{0}};
     void *scales = NULL;
-    for (int i = 0; i < 3; i++) {
-        values[i] = ingest->scale[i];
-        values[MAX_CHANNELS + i] = ingest->offset[i];
+    for (size_t i = 0; i < row; i++) {
+        memcpy(&values[0][i * c], ingest->scale, sizeof ingest->scale);
+        memcpy(&values[1][i * c], ingest->offset, sizeof ingest->offset);
     }
     TRY(put(builder, values, sizeof values, &scales));
     cudnn_graph *graph = graph_create();
     if (graph != NULL) {
-        struct tensor vector = {.n = 1, .h = 1, .w = 1, .c = c};
-        struct tensor image = ingest->to;
+        struct tensor vector = {.n = 1, .h = 1, .w = 1, .c = (int)(row * c)};
+        struct tensor image = vector;
+        image.n = (int)(count / row);
         int from = cuda__graph_at(graph, &image, ingest->from.dtype, pixels);
         int scale = cuda__graph_at(graph, &vector, DTYPE_F32, scales);
         int offset = cuda__graph_at(graph, &vector, DTYPE_F32,
-                                    scales == NULL ? NULL : (float *)scales + MAX_CHANNELS);
-        int to = graph_tensor(graph, &ingest->to);
+                                    scales == NULL ? NULL : (float *)scales + 2 * MAX_CHANNELS);
+        int to = cuda__graph_at(graph, &image, ingest->to.dtype, cuda_address(&ingest->to));
         int scaled = graph_virtual(graph, DTYPE_F32, to);
         graph_binary(graph, CUDNN_POINTWISE_MUL, from, scale, scaled);
         graph_binary(graph, CUDNN_POINTWISE_ADD, scaled, offset, to);
@@ -50,32 +63,29 @@ static enum status add_scaling(struct op_builder *builder, const struct op_inges
     return cuda__add_graph(builder, graph, "", NULL);
 }
 
-/* Pixels that one row of the widening product holds: enough to fill the tensor cores' tiles. */
-#define WIDEN_PIXELS 32
-
 /*
  * Puts a zero behind every three channels by a product with a matrix of zeros and ones, which moves
  * bytes (and floats) exactly, whatever they mean: no cuDNN graph writes three channels into places
  * four apart, and a copy of rows of three bytes is far slower. *done is false where rows of
- * WIDEN_PIXELS pixels do not come out even.
+ * ROW_PIXELS pixels do not come out even.
  */
 static enum status add_widening(struct op_builder *builder, const struct op_ingest *ingest,
                                 void *wide, bool *done)
 {
     const struct tensor *from = &ingest->from;
-    size_t pixels = (size_t)from->n * (size_t)from->h * (size_t)from->w;
+    size_t pixels = count_pixels(ingest);
     bool bytes = from->dtype == DTYPE_U8;
     size_t size = dtype_bytes(from->dtype);
     *done = false;
-    if (pixels % WIDEN_PIXELS != 0 || pixels / WIDEN_PIXELS > INT32_MAX ||
+    if (pixels % ROW_PIXELS != 0 || pixels / ROW_PIXELS > INT32_MAX ||
         (!bytes && from->dtype != DTYPE_F32)) {
         return STATUS_OK;
     }
     static const float one = 1.0F;
-    unsigned char matrix[(size_t)(3 * 4) * WIDEN_PIXELS * WIDEN_PIXELS * sizeof(float)] = {0};
-    for (size_t i = 0; i < WIDEN_PIXELS; i++) {
+    unsigned char matrix[(size_t)(3 * 4) * ROW_PIXELS * ROW_PIXELS * sizeof(float)] = {0};
+    for (size_t i = 0; i < ROW_PIXELS; i++) {
         for (size_t c = 0; c < 3; c++) {
-            size_t place = (4 * i + c) * (3 * WIDEN_PIXELS) + 3 * i + c;
+            size_t place = (4 * i + c) * (3 * ROW_PIXELS) + 3 * i + c;
             if (bytes) {
                 matrix[place] = 1;
             } else {
@@ -84,18 +94,18 @@ static enum status add_widening(struct op_builder *builder, const struct op_inge
         }
     }
     void *selection = NULL;
-    TRY(put(builder, matrix, (size_t)(3 * 4) * WIDEN_PIXELS * WIDEN_PIXELS * size, &selection));
+    TRY(put(builder, matrix, (size_t)(3 * 4) * ROW_PIXELS * ROW_PIXELS * size, &selection));
     struct matmul product = {
         .type_ab = bytes ? CUDA_R_8I : CUDA_R_32F,
         .type_c = bytes ? CUDA_R_8I : CUDA_R_32F,
         .transpose_a = true,
         .exact = true,
-        .m = 4 * WIDEN_PIXELS,
-        .n = (int)(pixels / WIDEN_PIXELS),
-        .k = 3 * WIDEN_PIXELS,
-        .lda = 3 * WIDEN_PIXELS,
-        .ldb = 3 * WIDEN_PIXELS,
-        .ldc = 4 * WIDEN_PIXELS,
+        .m = 4 * ROW_PIXELS,
+        .n = (int)(pixels / ROW_PIXELS),
+        .k = 3 * ROW_PIXELS,
+        .lda = 3 * ROW_PIXELS,
+        .ldb = 3 * ROW_PIXELS,
+        .ldc = 4 * ROW_PIXELS,
         .batch = 1,
         .alpha = 1.0F,
         .a = selection,
@@ -108,7 +118,7 @@ static enum status add_widening(struct op_builder *builder, const struct op_inge
 enum status cuda__build_ingest(struct op_builder *builder, const struct op_ingest *ingest)
 {
     const struct tensor *from = &ingest->from;
-    size_t pixels = (size_t)from->n * (size_t)from->h * (size_t)from->w;
+    size_t pixels = count_pixels(ingest);
     size_t size = dtype_bytes(from->dtype);
     size_t channels = (size_t)ingest->to.c;
     if (channels == 3) {
@@ -120,16 +130,12 @@ enum status cuda__build_ingest(struct op_builder *builder, const struct op_inges
     }
     void *wide = NULL;
     bool done = false;
-    TRY(cuda__add_scratch(builder, pixels * channels * size, &wide));
+    TRY(cuda__add_shared(builder, pixels * channels * size, channels, &wide));
     if (channels == 4) {
         TRY(add_widening(builder, ingest, wide, &done));
     }
     if (!done) {
-        if (wide != NULL) {
-            /* The copy never writes the padding: it is zero from here on. */
-            CUDA_TRY(cudaMemsetAsync(wide, 0, pixels * channels * size, builder->dev->tune_stream));
-            CUDA_TRY(cudaStreamSynchronize(builder->dev->tune_stream));
-        }
+        /* The copy leaves the padding as it is, which is zero from the start. */
         TRY(cuda__add_copy_rows(builder, cuda_address(from), wide, pixels, 3 * size,
                                 channels * size));
     }
@@ -222,21 +228,22 @@ enum status cuda__build_add(struct op_builder *builder, const struct op_add *add
 
 /* --- Vectors -------------------------------------------------------------------------------- */
 
-/* cuDNN has no plan for vectors of many millions as one dimension: what is longer than this goes as
- * rows of ROW values, and what is left over as a second graph. */
-#define LONGEST_VECTOR (1 << 18)
+/* cuDNN has no plan for vectors of many millions as one dimension: those go as rows of ROW values, and
+ * what is left over as a second graph. */
 #define ROW 1024
+#define LONGEST_VECTOR (1 << 23)
 
 /* A stretch of `count` elements from element `first` on. */
 struct stretch {
     size_t first, count;
+    bool in_rows;
 };
 
 static int vector_part(cudnn_graph *graph, const struct tensor *vector, const struct stretch *part)
 {
     char *start = cuda_address(vector);
     struct tensor like = {.n = 1, .h = 1, .w = 1, .c = (int)part->count};
-    if (part->count > LONGEST_VECTOR) {
+    if (part->in_rows) {
         like.n = (int)(part->count / ROW);
         like.c = ROW;
     }
@@ -249,16 +256,22 @@ typedef cudnn_graph *(*part_function)(const void *context, const struct stretch 
 static enum status add_parts(struct op_builder *builder, size_t count, part_function function,
                              const void *context)
 {
-    struct stretch part = {0, count};
-    if (count > LONGEST_VECTOR) {
-        /* A rest of a few values has no plan either: it gets a row more. */
-        part.count = (count / ROW - 1) * ROW;
+    bool done = false;
+    struct stretch whole = {0, count, false};
+    if (count <= 2 * ROW) {
+        return cuda__add_graph(builder, function(context, &whole), "", NULL);
     }
-    TRY(cuda__add_graph(builder, function(context, &part), "", NULL));
-    part.first = part.count;
-    part.count = count - part.first;
-    return part.count == 0 ? STATUS_OK
-                           : cuda__add_graph(builder, function(context, &part), "/rest", NULL);
+    if (count <= LONGEST_VECTOR) {
+        TRY(cuda__add_graph(builder, function(context, &whole), "", &done));
+    }
+    if (done) {
+        return STATUS_OK;
+    }
+    /* A rest of a few values has no plan either: it gets a row more. */
+    struct stretch rows = {0, (count / ROW - 1) * ROW, true};
+    struct stretch rest = {rows.count, count - rows.count, false};
+    TRY(cuda__add_graph(builder, function(context, &rows), "/rows", NULL));
+    return cuda__add_graph(builder, function(context, &rest), "/rest", NULL);
 }
 
 static cudnn_graph *cast_part(const void *context, const struct stretch *part)

@@ -87,7 +87,26 @@ enum status cuda__build_average_backward(struct op_builder *builder,
     const struct tensor *dx = &average->dx;
     const struct tensor *dy = &average->dy;
     int area = dx->h * dx->w;
-    cudnn_graph *graph = NULL;
+    if (area > CUDA_ONES) {
+        return FAIL(STATUS_UNSUPPORTED, "%s: maps of %d values are over %d", builder->label, area,
+                    CUDA_ONES);
+    }
+    cudnn_graph *graph = graph_create();
+    bool done = false;
+    if (graph != NULL) {
+        /* One value a channel and image times one a place. */
+        const int64_t dims[4] = {1, 1, dx->h, dx->w};
+        const int64_t strides[4] = {area, 1, dx->w, 1};
+        int each = graph_binary_virtual(graph, CUDNN_POINTWISE_MUL, graph_tensor(graph, dy),
+                                        graph_constant(graph, 1.0F / (float)area));
+        int places =
+            graph_strided(graph, DTYPE_F32, dims, strides, cuda__ones(builder, DTYPE_F32), 16);
+        graph_binary(graph, CUDNN_POINTWISE_MUL, each, places, graph_tensor(graph, dx));
+    }
+    TRY(cuda__add_graph(builder, graph, "/spread", &done));
+    if (done) {
+        return STATUS_OK;
+    }
     void *narrow = cuda_address(dy);
     if (dy->dtype != dx->dtype) {
         TRY(cuda__add_scratch(builder, tensor_elements(dy) * dtype_bytes(dx->dtype), &narrow));
@@ -97,10 +116,6 @@ enum status cuda__build_average_backward(struct op_builder *builder,
                         cuda__graph_at(graph, dy, dx->dtype, narrow));
         }
         TRY(cuda__add_graph(builder, graph, "/narrow", NULL));
-    }
-    if (area > CUDA_ONES) {
-        return FAIL(STATUS_UNSUPPORTED, "%s: maps of %d values are over %d", builder->label, area,
-                    CUDA_ONES);
     }
     struct matmul product = {
         .type_ab = dx->dtype == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F,

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -29,7 +30,22 @@ struct plan_choice {
     char label[128];
 };
 
+/* A finalized plan with what it was made from. Building one compiles code, which takes longer than
+ * anything else at opening: so each is built once. */
+struct built_plan {
+    struct built_plan *next;
+    uint64_t key;
+    char id[PLAN_ID_BYTES];
+    double ms;
+    cudnn_graph *graph; /* the first of its kind, from which the plan was made */
+    cudnnBackendDescriptor_t engine, config, plan;
+    cudnnBackendDescriptor_t knobs[MAX_KNOBS];
+    int knob_count;
+    size_t workspace;
+};
+
 struct cuda_plans {
+    struct built_plan *built;
     struct plan_entry *entries;
     size_t entry_count, entry_room;
     struct plan_choice *choices; /* in order of creation */
@@ -271,19 +287,6 @@ enum status cuda__plans_open(struct cuda_device *dev)
     return STATUS_OK;
 }
 
-void cuda__plans_close(struct cuda_device *dev)
-{
-    if (dev->plans == NULL) {
-        return;
-    }
-    cuda__plans_flush(dev);
-    free(dev->plans->entries);
-    free(dev->plans->choices);
-    free(dev->plans->path);
-    free(dev->plans);
-    dev->plans = NULL;
-}
-
 /* --- Engine configurations ------------------------------------------------------------------ */
 
 /* An engine configuration that heuristics proposed or an id describes. */
@@ -460,15 +463,39 @@ static bool allowed(const struct cuda_device *dev, const cudnn_graph *graph,
 
 /* --- Plans and packs ------------------------------------------------------------------------ */
 
+static void built_destroy(struct built_plan *built)
+{
+    destroy(&built->plan);
+    destroy(&built->config);
+    for (int i = 0; i < built->knob_count; i++) {
+        destroy(&built->knobs[i]);
+    }
+    destroy(&built->engine);
+    graph_destroy(built->graph);
+    free(built);
+}
+
+void cuda__plans_close(struct cuda_device *dev)
+{
+    if (dev->plans == NULL) {
+        return;
+    }
+    cuda__plans_flush(dev);
+    while (dev->plans->built != NULL) {
+        struct built_plan *built = dev->plans->built;
+        dev->plans->built = built->next;
+        built_destroy(built);
+    }
+    free(dev->plans->entries);
+    free(dev->plans->choices);
+    free(dev->plans->path);
+    free(dev->plans);
+    dev->plans = NULL;
+}
+
 void cuda__plan_destroy(struct cuda_plan *plan)
 {
     destroy(&plan->pack);
-    destroy(&plan->plan);
-    destroy(&plan->config);
-    for (int i = 0; i < plan->knob_count; i++) {
-        destroy(&plan->knobs[i]);
-    }
-    destroy(&plan->engine);
     graph_destroy(plan->graph);
     *plan = (struct cuda_plan){0};
 }
@@ -564,11 +591,12 @@ enum status cuda__use_cudnn_stream(struct cuda_device *dev, cudaStream_t stream)
 enum status cuda__plan_run(struct cuda_device *dev, struct cuda_plan *plan, cudaStream_t stream)
 {
     if (plan->generation != dev->generation) {
-        TRY(build_pack(dev, plan->graph, false, &plan->pack));
+        const cudnn_graph *graph = plan->graph != NULL ? plan->graph : plan->built->graph;
+        TRY(build_pack(dev, graph, false, &plan->pack));
         plan->generation = dev->generation;
     }
     TRY(cuda__use_cudnn_stream(dev, stream));
-    CUDNN_TRY(cudnnBackendExecute(dev->cudnn, plan->plan, plan->pack));
+    CUDNN_TRY(cudnnBackendExecute(dev->cudnn, plan->built->plan, plan->pack));
     return STATUS_OK;
 }
 
@@ -795,7 +823,7 @@ static enum status try_heuristic(struct search *search, cudnnBackendHeurMode_t m
     return status;
 }
 
-static void keep_config(struct cuda_plan *out, struct config *config)
+static void keep_config(struct built_plan *out, struct config *config)
 {
     out->engine = config->engine;
     out->config = config->config;
@@ -805,7 +833,8 @@ static void keep_config(struct cuda_plan *out, struct config *config)
 }
 
 /* Searches for the graph's best plan; out->plan stays NULL when there is none. */
-static enum status search_plan(struct cuda_device *dev, struct cuda_plan *out, char *id, double *ms)
+static enum status search_plan(struct cuda_device *dev, struct built_plan *out, char *id,
+                               double *ms)
 {
     struct search *search = calloc(1, sizeof *search);
     if (search == NULL) {
@@ -850,7 +879,7 @@ static enum status search_plan(struct cuda_device *dev, struct cuda_plan *out, c
 }
 
 /* Takes a remembered plan; false when it cannot be built any more. */
-static bool recall_plan(struct cuda_device *dev, struct cuda_plan *out, const char *id)
+static bool recall_plan(struct cuda_device *dev, struct built_plan *out, const char *id)
 {
     struct config config = {0};
     if (build_config(graph_descriptor(out->graph), id, &config) &&
@@ -863,14 +892,12 @@ static bool recall_plan(struct cuda_device *dev, struct cuda_plan *out, const ch
     return false;
 }
 
-static enum status choose_plan(struct cuda_device *dev, struct cuda_plan *out, const char *label)
+/* Finds the plan of a finished graph: remembered, required or searched. `built->plan` stays NULL where
+ * there is none. */
+static enum status choose_plan(struct cuda_device *dev, struct built_plan *built, const char *label)
 {
     struct cuda_plans *plans = dev->plans;
-    TRY(graph_finish(out->graph, dev->cudnn));
-    uint64_t key = settings_key(dev, graph_key(out->graph));
-    struct plan_entry *entry = find_entry(plans, key);
-    char id[PLAN_ID_BYTES] = NO_PLAN;
-    double ms = 0;
+    struct plan_entry *entry = find_entry(plans, built->key);
     bool must = plans->require && !plans->allow_others;
     if (must && (entry == NULL || !entry->required)) {
         return FAIL(STATUS_MISMATCH,
@@ -879,43 +906,93 @@ static enum status choose_plan(struct cuda_device *dev, struct cuda_plan *out, c
                     label);
     }
     if (entry != NULL) {
-        snprintf(id, sizeof id, "%s", entry->id);
-        ms = entry->ms;
-        if (strcmp(id, NO_PLAN) != 0 && !recall_plan(dev, out, id)) {
-            if (must) {
-                return FAIL(STATUS_MISMATCH,
-                            "%s: plan %s cannot be used with this GPU and these libraries; "
-                            "--replan chooses another one",
-                            label, id);
-            }
-            entry = NULL;
+        snprintf(built->id, sizeof built->id, "%s", entry->id);
+        built->ms = entry->ms;
+        if (strcmp(built->id, NO_PLAN) == 0 || recall_plan(dev, built, built->id)) {
+            return STATUS_OK;
+        }
+        if (must) {
+            return FAIL(STATUS_MISMATCH,
+                        "%s: plan %s cannot be used with this GPU and these libraries; --replan "
+                        "chooses another one",
+                        label, built->id);
         }
     }
-    if (entry == NULL) {
-        snprintf(id, sizeof id, "%s", NO_PLAN);
-        TRY(search_plan(dev, out, id, &ms));
-        TRY(add_entry(plans, key, id, ms, false, false));
+    snprintf(built->id, sizeof built->id, "%s", NO_PLAN);
+    built->ms = 0;
+    TRY(search_plan(dev, built, built->id, &built->ms));
+    return add_entry(plans, built->key, built->id, built->ms, false, false);
+}
+
+/* The built plan of a graph, made if need be. `graph` is taken over when *out is made from it, which
+ * *taken tells. */
+static enum status obtain_plan(struct cuda_device *dev, cudnn_graph *graph, const char *label,
+                               struct built_plan **out, bool *taken)
+{
+    *out = NULL;
+    *taken = false;
+    TRY(graph_finish(graph, dev->cudnn));
+    uint64_t key = settings_key(dev, graph_key(graph));
+    for (struct built_plan *built = dev->plans->built; built != NULL; built = built->next) {
+        if (built->key == key) {
+            *out = built;
+            return STATUS_OK;
+        }
     }
-    TRY(add_choice(plans, label, key, id, ms));
-    if (out->plan == NULL) {
+    struct built_plan *built = calloc(1, sizeof *built);
+    if (built == NULL) {
+        return FAIL(STATUS_NO_MEMORY, "%s: no memory for its plan", label);
+    }
+    built->key = key;
+    built->graph = graph;
+    uint64_t start = clock_now_ns();
+    enum status status = choose_plan(dev, built, label);
+    if (status != STATUS_OK) {
+        built->graph = NULL;
+        built_destroy(built);
+        return status;
+    }
+    log_verbose("%s: plan %s, %.4f ms, workspace %zu bytes; found in %.2f s", label, built->id,
+                built->ms, built->workspace, clock_seconds(start, clock_now_ns()));
+    built->next = dev->plans->built;
+    dev->plans->built = built;
+    *out = built;
+    *taken = true;
+    return STATUS_OK;
+}
+
+/* Binds the graph's addresses: those of out->graph, or of the plan's own graph when that is NULL. */
+static enum status bind_plan(struct cuda_device *dev, struct built_plan *built,
+                             struct cuda_plan *out, const char *label)
+{
+    TRY(add_choice(dev->plans, label, built->key, built->id, built->ms));
+    if (built->plan == NULL) {
         return FAIL(STATUS_UNSUPPORTED, "%s: cuDNN %zu has no plan for %s on this GPU", label,
-                    cudnnGetVersion(), graph_key(out->graph));
+                    cudnnGetVersion(), graph_key(built->graph));
     }
-    TRY(cuda__need_workspace(dev, out->workspace));
-    TRY(build_pack(dev, out->graph, false, &out->pack));
+    TRY(cuda__need_workspace(dev, built->workspace));
+    TRY(build_pack(dev, out->graph != NULL ? out->graph : built->graph, false, &out->pack));
+    out->built = built;
     out->generation = dev->generation;
-    log_verbose("%s: plan %s, %.4f ms, workspace %zu bytes", label, id, ms, out->workspace);
     return STATUS_OK;
 }
 
 enum status cuda__plan_create(struct cuda_device *dev, cudnn_graph *graph, const char *label,
                               struct cuda_plan *out)
 {
-    *out = (struct cuda_plan){.graph = graph};
+    *out = (struct cuda_plan){0};
     if (graph == NULL) {
         return FAIL(STATUS_NO_MEMORY, "%s: no memory for its graph", label);
     }
-    enum status status = choose_plan(dev, out, label);
+    struct built_plan *built = NULL;
+    bool taken = false;
+    enum status status = obtain_plan(dev, graph, label, &built, &taken);
+    if (!taken) {
+        out->graph = graph;
+    }
+    if (status == STATUS_OK) {
+        status = bind_plan(dev, built, out, label);
+    }
     if (status != STATUS_OK) {
         cuda__plan_destroy(out);
     }

@@ -12,13 +12,14 @@
 #define PLAN_ID_BYTES 256
 #define MAX_KNOBS 32
 
-/* A graph with its plan and its bound addresses, ready to run. Zero is an empty one. */
+struct built_plan;
+
+/* A graph bound to its addresses, ready to run. The plan itself belongs to the device and is shared by
+ * all graphs that compute the same thing on tensors of the same shape. Zero is an empty one. */
 struct cuda_plan {
     cudnn_graph *graph;
-    cudnnBackendDescriptor_t engine, config, plan, pack;
-    cudnnBackendDescriptor_t knobs[MAX_KNOBS];
-    int knob_count;
-    size_t workspace;
+    const struct built_plan *built;
+    cudnnBackendDescriptor_t pack;
     unsigned generation; /* of the workspace that `pack` names */
 };
 
