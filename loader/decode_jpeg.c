@@ -259,6 +259,23 @@ static void cmyk_to_rgb(const uint8_t *cmyk, size_t pixels, uint8_t *rgb)
     }
 }
 
+/* Whether the library smooths over coefficients that a progressive file does not give in full. It
+ * then looks far around each block, and a part of the picture would differ from the whole. */
+static bool is_smoothed(const struct jpeg_decompress_struct *info)
+{
+    if (!info->progressive_mode || info->coef_bits == NULL) {
+        return false;
+    }
+    for (int component = 0; component < info->num_components; component++) {
+        for (int i = 0; i < DCTSIZE2; i++) {
+            if (info->coef_bits[component][i] != 0) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 /* Leaves out the columns that nobody wants, if they are many. The columns beside the wanted ones are
  * decoded too, since smooth chroma upsampling looks at its neighbours. */
 static void crop_columns(struct jpeg_decompress_struct *info, const struct image_sink *sink,
@@ -268,8 +285,6 @@ static void crop_columns(struct jpeg_decompress_struct *info, const struct image
     JDIMENSION left = sink->left > margin ? sink->left - margin : 0;
     JDIMENSION right = sink->right + margin;
 
-    *origin = 0;
-    *columns = info->output_width;
     right = right < info->output_width ? right : info->output_width;
     if (right - left + 64 > info->output_width) {
         return;
@@ -304,12 +319,17 @@ __attribute__((noinline)) static enum status read_jpeg(struct image_decoder *dec
         (long)((header->width + 64u) * (uint64_t)(header->height + 64u) * 16u) + (32l << 20);
     (void)jpeg_start_decompress(info);
     TRY(image__sink_begin(sink, info->output_width, info->output_height, shift));
-    crop_columns(info, sink, &origin, &columns);
+    bool partly = !is_smoothed(info);
+    origin = 0;
+    columns = info->output_width;
+    if (partly) {
+        crop_columns(info, sink, &origin, &columns);
+    }
     TRY(image__sink_layout(sink, origin, columns));
     if (cmyk) {
         TRY(image__buffer_reserve(&state->cmyk, (size_t)columns * 4));
     }
-    if (sink->top > 0) {
+    if (partly && sink->top > 0) {
         (void)jpeg_skip_scanlines(info, sink->top);
     }
     while (info->output_scanline < sink->bottom) {
