@@ -390,11 +390,18 @@ static uint8_t *bytes_of_row(struct resample *resample, uint32_t y)
     return (uint8_t *)resample->output.pixels + (size_t)y * resample->view.width * 3;
 }
 
+/* Below so many bytes a row of our own and a copy of it cost less than libjpeg-turbo's writing past the
+ * cache, which it does at aligned addresses: slots are aligned. */
+#define DIRECT_ROW_BYTES 1024
+
 /* Whether rows of the decoder are rows of the output, byte for byte. */
 static bool is_direct(const struct resample *resample)
 {
     const struct image_view *view = &resample->view;
 
+    if (view->width * 3 < DIRECT_ROW_BYTES && (uintptr_t)resample->output.pixels % 16 == 0) {
+        return false;
+    }
     return resample->output.format == IMAGE_U8 && resample->vertical.straight &&
            resample->horizontal.straight && resample->origin == resample->left &&
            resample->row_pixels == view->width && view->window_y >= 0 &&
