@@ -75,9 +75,10 @@ static int inside_shape(enum shape shape, float u, float v)
     case SHAPE_CROSS:
         return (fabsf(u) <= 0.27F && fabsf(v) <= 0.95F) || (fabsf(v) <= 0.27F && fabsf(u) <= 0.95F);
     case SHAPE_HEART: {
-        const float x = u * 1.2F, y = v * 1.2F + 0.1F;
-        const float a = x * x + y * y - 1.0F;
-        return a * a * a - x * x * y * y * y <= 0.0F;
+        /* Two discs above, and the wedge that touches both below. */
+        const float side = fabsf(u) - 0.48F, above = v - 0.35F;
+        return side * side + above * above <= 0.25F ||
+               (v >= -0.95F && v <= 0.25F && fabsf(u) <= 0.82F * (v + 0.95F));
     }
     case SHAPE_RING:
         return square <= 0.95F && square >= 0.36F;
@@ -210,7 +211,7 @@ static void draw_scene(const struct synth_settings *settings, enum synth_split s
     const float edge = width < height ? width : height;
 
     scene->shape = (enum shape)(index % SYNTH_CLASSES);
-    scene->radius = edge * between(&rng, 0.2F, 0.44F);
+    scene->radius = edge * between(&rng, 0.24F, 0.44F);
     const float margin = scene->radius * 0.9F;
     scene->x = between(&rng, margin, width - margin);
     scene->y = between(&rng, margin, height - margin);
@@ -223,7 +224,7 @@ static void draw_scene(const struct synth_settings *settings, enum synth_split s
     }
     scene->slope[0] = between(&rng, -1.0F, 1.0F) / width;
     scene->slope[1] = between(&rng, -1.0F, 1.0F) / height;
-    scene->texture = between(&rng, 8.0F, 48.0F);
+    scene->texture = between(&rng, 8.0F, 36.0F);
     for (int c = 0; c < 3; c++) {
         scene->tint[c] = between(&rng, 0.5F, 1.0F);
     }
@@ -234,7 +235,7 @@ static void draw_scene(const struct synth_settings *settings, enum synth_split s
         cell *= 0.45F;
     }
     const float ground = 0.5F * (brightness(scene->ground[0]) + brightness(scene->ground[1]));
-    draw_contrasting(&rng, ground, between(&rng, 35.0F, 90.0F), scene->colour);
+    draw_contrasting(&rng, ground, between(&rng, 45.0F, 100.0F), scene->colour);
     scene->shade = between(&rng, -25.0F, 25.0F);
     scene->key = rng_u32(&rng);
 
