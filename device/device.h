@@ -420,6 +420,9 @@ enum status device_op_submit(device *dev, device_op *op, device_stream *stream) 
 enum status device_program_create(device *dev, device_op *const *ops, size_t count,
                                   device_stream *stream, device_program **out) MUST_USE;
 void device_program_destroy(device *dev, device_program **program);
+/* STATUS_INTERRUPTED, on the host device alone, whose steps may take seconds: a stop was asked for
+ * before the program's first update. No parameters were updated; all else that it writes, running
+ * statistics included, is undefined. */
 enum status device_program_submit(device *dev, device_program *program,
                                   device_stream *stream) MUST_USE;
 /* Whether submitting is one launch of a captured graph. */

@@ -48,9 +48,48 @@ struct train_loop {
     const struct train_epoch *progress; /* its account, while it runs */
     verifier *verify;
     batch_dump *dump;
+    /* Running statistics before the step, where a step can be given up half way; otherwise NULL. */
+    float *statistics;
 };
 
 /* --- Opening -------------------------------------------------------------------------------- */
+
+/* Copies the running statistics from the network, or with `restore` back to it. */
+static enum status copy_statistics(train_loop *loop, bool restore)
+{
+    network *net = loop->job->net;
+    float *at = loop->statistics;
+    for (int i = 0; i < network_parameter_count(net); i++) {
+        const struct parameter *parameter = network_parameter(net, i);
+        if (parameter->kind == PARAMETER_RUNNING) {
+            TRY(restore ? network_set_parameter(net, i, at) : network_get_parameter(net, i, at));
+            at += parameter->elements;
+        }
+    }
+    return STATUS_OK;
+}
+
+/* A step of the host device stops between its operations, when batch norm has moved its running
+ * statistics already. */
+static enum status open_statistics(train_loop *loop)
+{
+    const struct job *job = loop->job;
+    struct device_facts facts;
+    size_t floats = 1;
+    TRY(device_read_facts(job->dev, &facts));
+    if (facts.kind != DEVICE_HOST || job->settings.device.host_mode != HOST_IMMEDIATE) {
+        return STATUS_OK;
+    }
+    for (int i = 0; i < network_parameter_count(job->net); i++) {
+        const struct parameter *parameter = network_parameter(job->net, i);
+        floats += parameter->kind == PARAMETER_RUNNING ? parameter->elements : 0;
+    }
+    loop->statistics = malloc(floats * sizeof *loop->statistics);
+    if (!loop->statistics) {
+        return FAIL(STATUS_NO_MEMORY, "no memory for a copy of the running statistics");
+    }
+    return STATUS_OK;
+}
 
 static enum status open_parts(train_loop *loop)
 {
@@ -75,6 +114,7 @@ static enum status open_parts(train_loop *loop)
             return FAIL(STATUS_NO_MEMORY, "no memory for the samples of a step");
         }
     }
+    TRY(open_statistics(loop));
     if (job->settings.verify_batches) {
         TRY(verifier_open(job, RING, &loop->verify));
     }
@@ -120,6 +160,7 @@ void train_loop_close(train_loop **handle)
     device_event_destroy(dev, &loop->origin);
     device_host_buffer_destroy(dev, &loop->losses_memory);
     free(loop->losses);
+    free(loop->statistics);
     free(loop);
     *handle = NULL;
 }
@@ -245,6 +286,20 @@ static enum status wait_for_steps(train_loop *loop, uint64_t most, struct train_
 
 /* --- One step ------------------------------------------------------------------------------- */
 
+/* Submits the step; one that was given up half way leaves no trace. */
+static enum status submit_step(train_loop *loop, int n)
+{
+    struct job *job = loop->job;
+    if (loop->statistics) {
+        TRY(copy_statistics(loop, false));
+    }
+    const enum status status = network_train(job->net, n);
+    if (status == STATUS_INTERRUPTED && loop->statistics) {
+        TRY(copy_statistics(loop, true));
+    }
+    return status;
+}
+
 static enum status issue_step(train_loop *loop, struct batch **batch, uint64_t step,
                               struct train_epoch *result)
 {
@@ -274,7 +329,7 @@ static enum status issue_step(train_loop *loop, struct batch **batch, uint64_t s
         TRY(batch_dump_add(loop->dump, *batch));
     }
     TRY(loader_release(job->train_loader, batch));
-    TRY(network_train(job->net, n));
+    TRY(submit_step(loop, n));
     float *losses = loop->losses_memory.data;
     TRY(network_read_results_async(job->net, n, &losses[number * LOSS_STRIDE], NULL));
     TRY(device_event_record(job->dev, entry->end, job->compute));

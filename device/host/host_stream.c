@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/stop.h"
 #include "device/host/host_internal.h"
 
 #define RING_START 64
@@ -40,6 +41,25 @@ static void run_program(struct host_device *host, const device_program *program)
     if (program->delay > 0.0 && host->mode != HOST_SIMULATED) {
         clock_sleep_ns(to_ns(program->delay));
     }
+}
+
+/* The same for a caller that waits for it. A step may take seconds here, so a request to stop is seen
+ * between operations, until the first update: from there on it would be half done. */
+static enum status run_program_until_stop(struct host_device *host, const device_program *program)
+{
+    bool updating = false;
+    for (size_t i = 0; i < program->count; i++) {
+        const enum op_kind kind = program->ops[i]->desc.kind;
+        updating = updating || kind == OP_SGD || kind == OP_ADAMW;
+        if (!updating) {
+            TRY(stop_check());
+        }
+        host__run_op(host, program->ops[i]);
+    }
+    if (program->delay > 0.0) {
+        clock_sleep_ns(to_ns(program->delay));
+    }
+    return STATUS_OK;
 }
 
 /* Everything but marks, which need the lock. */
@@ -564,6 +584,12 @@ enum status host__program_submit(device *dev, device_program *program, device_st
 {
     struct host_device *host = host__of(dev);
     struct host_work work = {.kind = WORK_PROGRAM, .u.program = program};
+    if (host->mode == HOST_IMMEDIATE) {
+        TRY(run_program_until_stop(host, program));
+        stream->submitted++;
+        stream->done++;
+        return STATUS_OK;
+    }
     if (host->mode != HOST_SIMULATED) {
         return submit(stream, &work);
     }

@@ -129,50 +129,75 @@ static void *ask_for_stop(void *argument)
     return argument;
 }
 
+/* Goes on with the run in `parts`, asking for a stop after a random part of `length_ns`, until it is
+ * done; returns how often it was interrupted. */
+static int run_in_parts(struct settings *settings, double length_ns, struct seen_run *part)
+{
+    struct rng rng;
+    int interrupted = 0;
+    rng_init(&rng, 1, RNG_TEST, 0, 0);
+    settings->overwrite = true;
+    for (int tries = 0; tries < 40; tries++) {
+        pthread_t thread;
+        stop_after_ns = (uint64_t)(rng_uniform_double(&rng) * length_ns);
+        ck_assert_int_eq(pthread_create(&thread, NULL, ask_for_stop, NULL), 0);
+        const uint64_t from = clock_now_ns();
+        trainer_set_run(settings, -1, part);
+        const uint64_t took_ns = clock_now_ns() - from;
+        pthread_join(thread, NULL);
+        stop_set(0);
+        if (part->status == STATUS_OK) {
+            return interrupted;
+        }
+        ck_assert_msg(part->status == STATUS_INTERRUPTED, "%s", status_message());
+        ck_assert_uint_lt(took_ns, stop_after_ns + UINT64_C(2000000000));
+        interrupted++;
+        if (file_exists(trainer_set_path("parts/last.safetensors"))) {
+            settings->overwrite = false;
+            settings->resume = trainer_set_path("parts/last.safetensors");
+        }
+    }
+    trainer_set_run(settings, -1, part);
+    assert_ok(part);
+    return interrupted;
+}
+
 /* Wherever the request falls (listing, opening, steps, evaluation, checkpoints), the run ends soon,
  * and going on from what it left gives the same bits. */
 START_TEST(test_stop_in_every_phase)
 {
     static struct seen_run whole, part;
     struct settings settings;
-    struct rng rng;
-    int interrupted = 0;
     trainer_set_begin(IMAGES, 200, SIZE);
     trainer_set_settings(&settings, SIZE, "whole");
     const uint64_t begun = clock_now_ns();
     trainer_set_run(&settings, -1, &whole);
     assert_ok(&whole);
-    const uint64_t length_ns = clock_now_ns() - begun;
-    rng_init(&rng, 1, RNG_TEST, 0, 0);
+    const double length_ns = (double)(clock_now_ns() - begun);
     trainer_set_settings(&settings, SIZE, "parts");
-    settings.overwrite = true;
-    for (int tries = 0; tries < 40; tries++) {
-        pthread_t thread;
-        stop_after_ns = (uint64_t)(rng_uniform_double(&rng) * 0.6 * (double)length_ns);
-        ck_assert_int_eq(pthread_create(&thread, NULL, ask_for_stop, NULL), 0);
-        const uint64_t from = clock_now_ns();
-        trainer_set_run(&settings, -1, &part);
-        const uint64_t took_ns = clock_now_ns() - from;
-        pthread_join(thread, NULL);
-        stop_set(0);
-        if (part.status == STATUS_OK) {
-            break;
-        }
-        ck_assert_msg(part.status == STATUS_INTERRUPTED, "%s", status_message());
-        ck_assert_uint_lt(took_ns, stop_after_ns + UINT64_C(2000000000));
-        interrupted++;
-        if (file_exists(trainer_set_path("parts/last.safetensors"))) {
-            settings.overwrite = false;
-            settings.resume = trainer_set_path("parts/last.safetensors");
-        }
-    }
-    if (part.status != STATUS_OK) {
-        trainer_set_run(&settings, -1, &part);
-        assert_ok(&part);
-    }
-    ck_assert_int_gt(interrupted, 0);
+    ck_assert_int_gt(run_in_parts(&settings, 0.6 * length_ns, &part), 0);
     ck_assert_uint_eq(part.result.weights_hash, whole.result.weights_hash);
     ck_assert_double_eq(part.result.position.best_accuracy, whole.result.position.best_accuracy);
+    trainer_set_end();
+}
+END_TEST
+
+/* Steps that are long beside everything else are given up half way, and leave no trace. */
+START_TEST(test_stop_within_a_step)
+{
+    static struct seen_run whole, part;
+    struct settings settings;
+    trainer_set_begin(20, 0, 48);
+    trainer_set_settings(&settings, 48, "whole");
+    settings.dataset.val_fraction = 0;
+    settings.loader.batch_size = 10;
+    const uint64_t begun = clock_now_ns();
+    trainer_set_run(&settings, -1, &whole);
+    assert_ok(&whole);
+    const double length_ns = (double)(clock_now_ns() - begun);
+    settings.out = trainer_set_path("parts");
+    ck_assert_int_gt(run_in_parts(&settings, length_ns, &part), 0);
+    ck_assert_uint_eq(part.result.weights_hash, whole.result.weights_hash);
     trainer_set_end();
 }
 END_TEST
@@ -457,6 +482,7 @@ int main(void)
         test_resuming_equals_not_stopping,
         test_adamw_resumes_to_the_same_bits,
         test_stop_in_every_phase,
+        test_stop_within_a_step,
         test_divergence_names_the_step_and_leaves_the_checkpoint,
         test_divergence_names_rate_and_samples,
         test_log_and_metrics_can_be_read,
