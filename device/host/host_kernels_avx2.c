@@ -44,6 +44,12 @@ static inline vec vec_fma(vec a, vec b, vec c)
     return _mm256_fmadd_ps(a, b, c);
 }
 
+/* Of a NaN and a number the instruction returns its second operand. */
+static inline vec vec_relu(vec a)
+{
+    return _mm256_max_ps(_mm256_setzero_ps(), a);
+}
+
 #include "device/host/host_kernels_body.h"
 
 #if defined(__clang__)

@@ -45,6 +45,12 @@ static inline vec vec_fma(vec a, vec b, vec c)
     return _mm512_fmadd_ps(a, b, c);
 }
 
+/* Of a NaN and a number the instruction returns its second operand. */
+static inline vec vec_relu(vec a)
+{
+    return _mm512_max_ps(_mm512_setzero_ps(), a);
+}
+
 #include "device/host/host_kernels_body.h"
 
 #if defined(__clang__)

@@ -7,6 +7,7 @@
  *   vec_load, vec_store         unaligned
  *   vec_set                     all lanes the same
  *   vec_fma(a, b, c)            a * b + c
+ *   vec_relu(a)                 0 where a < 0, else a, a NaN included
  * Alone it is empty.
  */
 #include "device/host/host_kernels.h"
@@ -15,25 +16,39 @@
 
 #define LANES (2 * VEC_WIDTH)
 #define INLINE static inline __attribute__((always_inline))
-#if defined(__clang__)
-#define UNROLL _Pragma("unroll")
-#else
-#define UNROLL _Pragma("GCC unroll 8")
-#endif
+
+/* Sums are kept in variables of their own, written out by this list: in arrays clang 14 keeps them
+ * in memory. What is not used costs nothing. */
+#define EACH(what) what(0) what(1) what(2) what(3) what(4) what(5) what(6) what(7)
 
 /* --- Convolution ------------------------------------------------------------------------------ */
 
-/* `pixels` is a constant wherever this is inlined, so that the sums stay in registers. */
+/* One pixel's channels, as many as there are. */
+INLINE void store_pixel(const struct host_conv_row *row, float *y, vec low, vec high)
+{
+    if (row->relu) {
+        low = vec_relu(low);
+        high = vec_relu(high);
+    }
+    if (row->lanes == LANES) {
+        vec_store(y, low);
+        vec_store(y + VEC_WIDTH, high);
+    } else {
+        float values[LANES];
+        vec_store(values, low);
+        vec_store(values + VEC_WIDTH, high);
+        memcpy(y, values, (size_t)row->lanes * sizeof *values);
+    }
+}
+
+/* `pixels` is a constant wherever this is inlined, so that the conditions vanish. */
 INLINE void conv_tile(const struct host_conv_row *row, const float *x, float *y, const int pixels)
 {
-    vec low[PIXELS], high[PIXELS];
     vec start_low = row->bias != NULL ? vec_load(row->bias) : vec_set(0.0F);
     vec start_high = row->bias != NULL ? vec_load(row->bias + VEC_WIDTH) : vec_set(0.0F);
-    UNROLL
-    for (int i = 0; i < pixels; i++) {
-        low[i] = start_low;
-        high[i] = start_high;
-    }
+#define BEGIN(i) vec low##i = start_low, high##i = start_high;
+    EACH(BEGIN)
+#undef BEGIN
     const float *w = row->w;
     size_t step = row->x_pixel;
     for (int r = 0; r < row->rows; r++) {
@@ -42,30 +57,22 @@ INLINE void conv_tile(const struct host_conv_row *row, const float *x, float *y,
             vec w_low = vec_load(w);
             vec w_high = vec_load(w + VEC_WIDTH);
             w += LANES;
-            UNROLL
-            for (int i = 0; i < pixels; i++) {
-                vec value = vec_set(window[(size_t)i * step + (size_t)d]);
-                low[i] = vec_fma(value, w_low, low[i]);
-                high[i] = vec_fma(value, w_high, high[i]);
-            }
+#define ADD(i)                                                                                     \
+    if (i < pixels) {                                                                              \
+        vec value = vec_set(window[(size_t)i * step + (size_t)d]);                                 \
+        low##i = vec_fma(value, w_low, low##i);                                                    \
+        high##i = vec_fma(value, w_high, high##i);                                                 \
+    }
+            EACH(ADD)
+#undef ADD
         }
     }
-    for (int i = 0; i < pixels; i++) {
-        float values[LANES];
-        vec_store(values, low[i]);
-        vec_store(values + VEC_WIDTH, high[i]);
-        float *to = y + (size_t)i * row->y_pixel;
-        if (row->relu) {
-            for (int l = 0; l < LANES; l++) {
-                values[l] = values[l] < 0.0F ? 0.0F : values[l];
-            }
-        }
-        if (row->lanes == LANES) {
-            memcpy(to, values, sizeof values);
-        } else {
-            memcpy(to, values, (size_t)row->lanes * sizeof *values);
-        }
+#define END(i)                                                                                     \
+    if (i < pixels) {                                                                              \
+        store_pixel(row, y + (size_t)i * row->y_pixel, low##i, high##i);                           \
     }
+    EACH(END)
+#undef END
 }
 
 static void conv_row(const struct host_conv_row *row)
@@ -115,33 +122,38 @@ static void conv_row(const struct host_conv_row *row)
 
 INLINE void filter_tile(const struct host_filter_block *block, const int filters)
 {
-    vec low[FILTERS], high[FILTERS];
-    UNROLL
-    for (int i = 0; i < filters; i++) {
-        low[i] = vec_load(block->dw + (size_t)i * block->dw_filter);
-        high[i] = vec_load(block->dw + (size_t)i * block->dw_filter + VEC_WIDTH);
-    }
+    float *dw = block->dw;
+    size_t next = block->dw_filter;
+#define BEGIN(i)                                                                                   \
+    vec low##i = i < filters ? vec_load(dw + i * next) : vec_set(0.0F);                            \
+    vec high##i = i < filters ? vec_load(dw + i * next + VEC_WIDTH) : vec_set(0.0F);
+    EACH(BEGIN)
+#undef BEGIN
     for (int r = 0; r < block->rows; r++) {
         const float *x = block->x + (size_t)r * block->x_row;
         const float *dy = block->dy + (size_t)r * block->dy_row;
         for (int p = 0; p < block->pixels; p++) {
             vec x_low = vec_load(x);
             vec x_high = vec_load(x + VEC_WIDTH);
-            UNROLL
-            for (int i = 0; i < filters; i++) {
-                vec value = vec_set(dy[i]);
-                low[i] = vec_fma(value, x_low, low[i]);
-                high[i] = vec_fma(value, x_high, high[i]);
-            }
+#define ADD(i)                                                                                     \
+    if (i < filters) {                                                                             \
+        vec value = vec_set(dy[i]);                                                                \
+        low##i = vec_fma(value, x_low, low##i);                                                    \
+        high##i = vec_fma(value, x_high, high##i);                                                 \
+    }
+            EACH(ADD)
+#undef ADD
             x += block->x_pixel;
             dy += block->dy_pixel;
         }
     }
-    UNROLL
-    for (int i = 0; i < filters; i++) {
-        vec_store(block->dw + (size_t)i * block->dw_filter, low[i]);
-        vec_store(block->dw + (size_t)i * block->dw_filter + VEC_WIDTH, high[i]);
+#define END(i)                                                                                     \
+    if (i < filters) {                                                                             \
+        vec_store(dw + i * next, low##i);                                                          \
+        vec_store(dw + i * next + VEC_WIDTH, high##i);                                             \
     }
+    EACH(END)
+#undef END
 }
 
 static void filter_block(const struct host_filter_block *block)
@@ -157,6 +169,8 @@ static void filter_block(const struct host_filter_block *block)
         one.dw += block->dw_filter;
     }
 }
+
+/* Values are loaded before they are chosen from: a load under a condition cannot be one of vectors. */
 
 /* --- Normalisation ---------------------------------------------------------------------------- */
 
@@ -226,7 +240,8 @@ static void norm_backward_sums(const struct host_norm_part *part)
     for (size_t p = 0; p < part->pixels; p++) {
         if (part->relu) {
             for (size_t c = 0; c < channels; c++) {
-                float dz = y[c] > 0.0F ? dy[c] : 0.0F;
+                float given = dy[c];
+                float dz = y[c] > 0.0F ? given : 0.0F;
                 sum[c] += (double)dz;
                 product[c] += (double)(dz * (x[c] - mean[c]));
             }
@@ -245,20 +260,21 @@ static void norm_backward_sums(const struct host_norm_part *part)
 static void norm_backward_apply(const struct host_norm_part *part)
 {
     size_t channels = part->channels;
-    const float *x = part->x;
-    const float *y = part->y;
+    const float *restrict x = part->x;
+    const float *restrict y = part->y;
     const float *dy = part->dy;
     const float *restrict mean = part->mean;
     const float *restrict inv_std = part->inv_std;
     const float *restrict factor = part->factor;
     const float *restrict mean_dz = part->mean_dz;
     const float *restrict mean_dz_xhat = part->mean_dz_xhat;
-    float *dx = part->dx;
+    float *restrict dx = part->dx;
     float *dresidual = part->dresidual;
     for (size_t p = 0; p < part->pixels; p++) {
         if (part->relu) {
             for (size_t c = 0; c < channels; c++) {
-                float dz = y[c] > 0.0F ? dy[c] : 0.0F;
+                float given = dy[c];
+                float dz = y[c] > 0.0F ? given : 0.0F;
                 float xhat = (x[c] - mean[c]) * inv_std[c];
                 dx[c] = factor[c] * (dz - mean_dz[c] - xhat * mean_dz_xhat[c]);
             }
@@ -288,7 +304,8 @@ static void norm_backward_apply(const struct host_norm_part *part)
 static void relu_backward(const float *y, const float *dy, float *dx, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        dx[i] = y[i] > 0.0F ? dy[i] : 0.0F;
+        float given = dy[i];
+        dx[i] = y[i] > 0.0F ? given : 0.0F;
     }
 }
 
@@ -337,7 +354,8 @@ static void pool_tap_backward(const float *restrict dy, const uint8_t *restrict 
                               float *restrict dx, size_t channels)
 {
     for (size_t c = 0; c < channels; c++) {
-        dx[c] += index[c] == tap ? dy[c] : 0.0F;
+        float given = dy[c];
+        dx[c] += index[c] == tap ? given : 0.0F;
     }
 }
 

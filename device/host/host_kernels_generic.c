@@ -40,4 +40,12 @@ static inline vec vec_fma(vec a, vec b, vec c)
     return a * b + c;
 }
 
+static inline vec vec_relu(vec a)
+{
+    for (int i = 0; i < VEC_WIDTH; i++) {
+        a[i] = a[i] < 0.0F ? 0.0F : a[i];
+    }
+    return a;
+}
+
 #include "device/host/host_kernels_body.h"
