@@ -12,6 +12,9 @@
 
 #define OCTAVES 4
 #define MOST_CLUTTER 4
+/* From this radius on, in pixels, no part of a shape is so thin that it passes between the corners of
+ * a pixel; then most pixels are known from their corners. */
+#define LARGE_RADIUS 16.0F
 
 const char *synth_class_name(int class_id)
 {
@@ -251,6 +254,16 @@ static void draw_scene(const struct synth_settings *settings, enum synth_split s
 
 /* --- Pixels -------------------------------------------------------------------------------- */
 
+/* Whether the shape covers point (i, j) of the 4 x 4 points of a pixel. */
+static int covers(const struct scene *scene, int x, int y, int i, int j)
+{
+    const float dx = ((float)x + ((float)i + 0.5F) * 0.25F - scene->x) / scene->radius;
+    const float dy = (scene->y - (float)y - ((float)j + 0.5F) * 0.25F) / scene->radius;
+    const float u = (dx * scene->cosine + dy * scene->sine) * scene->aspect;
+    const float v = (dy * scene->cosine - dx * scene->sine) / scene->aspect;
+    return inside_shape(scene->shape, u, v);
+}
+
 /* How much of the pixel the shape covers, from 4 x 4 points in it. */
 static float coverage(const struct scene *scene, int x, int y)
 {
@@ -258,14 +271,17 @@ static float coverage(const struct scene *scene, int x, int y)
     if (fabsf((float)x + 0.5F - scene->x) > reach || fabsf((float)y + 0.5F - scene->y) > reach) {
         return 0.0F;
     }
+    if (scene->radius >= LARGE_RADIUS) {
+        const int corners = covers(scene, x, y, 0, 0) + covers(scene, x, y, 3, 0) +
+                            covers(scene, x, y, 0, 3) + covers(scene, x, y, 3, 3);
+        if (corners == 0 || corners == 4) {
+            return (float)corners * 0.25F;
+        }
+    }
     int hits = 0;
     for (int j = 0; j < 4; j++) {
         for (int i = 0; i < 4; i++) {
-            const float dx = ((float)x + ((float)i + 0.5F) * 0.25F - scene->x) / scene->radius;
-            const float dy = (scene->y - (float)y - ((float)j + 0.5F) * 0.25F) / scene->radius;
-            const float u = (dx * scene->cosine + dy * scene->sine) * scene->aspect;
-            const float v = (dy * scene->cosine - dx * scene->sine) / scene->aspect;
-            hits += inside_shape(scene->shape, u, v);
+            hits += covers(scene, x, y, i, j);
         }
     }
     return (float)hits * 0.0625F;
