@@ -1,0 +1,148 @@
+#!/usr/bin/env bash
+# Measures the trainer on a machine with a GPU, part by part, and prints what came out.
+#
+#   tests/gpu/measure.sh [PART...]      parts: right same learn copies step cells; all by default
+#
+# From the environment:
+#   PINLINE   the program (build/pinline)
+#   CIFAR     CIFAR-10 as JPEG in train/<class>/ and test/<class>/
+#   PHOTOS    photographs in train/<class>/ (and test/<class>/)
+#   PEERS     folder with step_torch.py and article_torch.py; without it PyTorch is not measured
+#   OUT       where results are left (build/measured)
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+: "${PINLINE:=build/pinline}" "${CIFAR:=}" "${PHOTOS:=}" "${PEERS:=}" "${OUT:=build/measured}"
+: "${ROUNDS:=2}" "${WORKERS:=4 16}" "${PEER_ROUNDS:=2}"
+parts=("$@")
+[ $# -gt 0 ] || parts=(right same learn copies step cells)
+scratch=$(mktemp -d) || exit 1
+trap 'rm -rf "$scratch"' EXIT
+mkdir -p "$OUT"
+cache=$OUT/plans.json
+failed=0
+
+part() {
+    printf '\n=== %s (%d s so far)\n' "$*" "$SECONDS"
+}
+check() {
+    "$@" || { printf 'FAILED: %s\n' "$*"; failed=1; }
+}
+
+right() {
+    part "gradients and losses against PyTorch"
+    "$PINLINE" synth "$scratch/set" --images 3300 --val-images 10 --size 64 --quiet
+    check python3 tests/gpu/compare_torch.py --data "$scratch/set" --pinline "$PINLINE"
+}
+
+same() {
+    part "the same bits in every cell, by pinning, blocking, stream and workers"
+    check "$PINLINE" ablate --data "$CIFAR" --limit-samples 6400 --epochs 1 --rounds 2 --settle 0.1 \
+        --ceiling-seconds 0.1 --copy-stream both --axis num-workers=1,4,16 --overwrite --quiet \
+        --out "$OUT/same" --plan-cache "$cache"
+    python3 - "$OUT/same/result.json" <<'PY'
+import json, sys
+result = json.load(open(sys.argv[1]))
+runs = [run for cell in result["cells"] for run in cell["rounds"]]
+print(len(result["cells"]), "cells,", len(runs), "runs; different loss hashes:",
+      len({run["loss_hash"] for run in runs}), "different weight hashes:",
+      len({run["weights_hash"] for run in runs}), "failures:", result["failures"])
+PY
+}
+
+learn() {
+    part "smallcnn on CIFAR-10 as JPEG, 10 epochs, bf16"
+    check "$PINLINE" train --data "$CIFAR" --model smallcnn --precision bf16 --epochs 10 --batch-size 128 \
+        --lr 0.1 --augment crop --flip --label-smoothing 0.1 --pin-memory --non-blocking --overwrite \
+        --out "$OUT/cifar" --plan-cache "$cache"
+}
+
+copies() {
+    part "copies of a job that is bound by them: probe, 224, f32, decoded in memory"
+    check "$PINLINE" ablate --data "$PHOTOS" --model probe --size 224 --transfer f32 --cache decoded \
+        --rounds 2 --settle 1 --ceiling-seconds 0.5 --copy-stream both --overwrite \
+        --out "$OUT/copies" --plan-cache "$cache"
+    python3 - "$OUT/copies/result.json" <<'PY'
+import json, sys
+result = json.load(open(sys.argv[1]))
+alone = result["ceilings"]["copy_locked_quiet_s"]
+for cell in result["cells"]:
+    run = cell["rounds"][-1]
+    counters, device = run["counters"], run["device"]
+    copy = counters["copy_device_s"] / counters["copies"]
+    print(f"{cell['name']:16s} a copy takes {copy * 1e3:.3f} ms ({counters['copy_bytes'] / counters['copies'] / copy / 1e9:.1f} GB/s), "
+          f"page-locked alone {alone * 1e3:.3f} ms, share {alone / copy:.3f}; "
+          f"hidden {device['hidden'] / device['copy']:.3f} of copying; copying is "
+          f"{device['copy'] / device['compute']:.2f} of computing; call held the host for "
+          f"{counters['copy_call_s'] / counters['copy_device_s']:.3f} of it")
+PY
+}
+
+step() {
+    part "the step alone, one batch kept on the device"
+    local size batch precision model
+    while read -r model size batch precision; do
+        check "$PINLINE" bench step --model "$model" --size "$size" --batch-size "$batch" \
+            --precision "$precision" --plan-cache "$cache"
+    done <<'END'
+smallcnn 32 64 tf32
+smallcnn 32 512 tf32
+smallcnn 224 64 tf32
+smallcnn 224 256 tf32
+smallcnn 32 64 bf16
+smallcnn 32 512 bf16
+smallcnn 224 64 bf16
+smallcnn 224 256 bf16
+resnet18 224 256 tf32
+resnet18 224 256 bf16
+END
+    if [ -n "$PEERS" ]; then
+        (cd "$PEERS" && python3 step_torch.py --modes tf32,bf16 &&
+            python3 step_torch.py --modes compile --sizes 32:64 &&
+            python3 step_torch.py --model resnet18 --sizes 224:256 --modes tf32,bf16) 2>&1 |
+            grep -v -i warn
+    fi
+}
+
+# Photographs are few: each is listed several times through links, for an epoch that lasts.
+many_photos() {
+    local copy
+    for copy in 1 2 3 4 5 6; do
+        (cd "$PHOTOS/train" && find . -type f) | while read -r file; do
+            mkdir -p "$scratch/photos/train/$(dirname "$file")"
+            ln -s "$PHOTOS/train/$file" "$scratch/photos/train/$(dirname "$file")/$copy-$(basename "$file")"
+        done
+    done
+}
+
+cells() {
+    local workers
+    many_photos
+    for workers in $WORKERS; do
+        part "eight cells: photographs at 224, $workers workers"
+        check "$PINLINE" ablate --data "$scratch/photos" --val-fraction 0 --size 224 --num-workers "$workers" --rounds "$ROUNDS" \
+            --epochs "${EPOCHS:-1}" --settle 0.5 --ceiling-seconds 0.5 --copy-stream both --overwrite \
+            --out "$OUT/photos-$workers" --plan-cache "$cache"
+        part "eight cells: CIFAR at 32, $workers workers"
+        check "$PINLINE" ablate --data "$CIFAR" --num-workers "$workers" --rounds "$ROUNDS" \
+            --epochs "${EPOCHS:-1}" --settle 0.5 --ceiling-seconds 0.5 --copy-stream both --overwrite \
+            --out "$OUT/cifar-$workers" --plan-cache "$cache"
+        if [ -n "$PEERS" ]; then
+            (cd "$PEERS" && python3 article_torch.py --data "$scratch/photos/train" --workers "$workers" \
+                --rounds "$PEER_ROUNDS" --tag photos &&
+                python3 article_torch.py --data "$CIFAR/train" --size 32 --workers "$workers" \
+                    --rounds "$PEER_ROUNDS" --tag cifar) 2>&1 | grep samples/s
+        fi
+    done
+}
+
+for name in "${parts[@]}"; do
+    case $name in
+    right | same | learn | copies | step | cells) "$name" ;;
+    *)
+        printf 'unknown part %s\n' "$name"
+        exit 2
+        ;;
+    esac
+done
+printf '\nall: %d s, %s\n' "$SECONDS" "$([ "$failed" -eq 0 ] && echo ok || echo FAILED)"
+exit "$failed"
