@@ -12,7 +12,7 @@
 #include "trainer/checkpoint.h"
 #include "trainer/commands.h"
 #include "trainer/job_options.h"
-#include "trainer/predict.h"
+#include "trainer/predictor.h"
 
 static struct settings settings;
 static bool as_csv;
@@ -233,7 +233,7 @@ static void print_result(struct output *output, const char *path, const struct p
         }
         log_warn("%s", result->failure.message);
     } else {
-        predict_top(result->probabilities, output->classes, output->top, output->order);
+        predictor_top(result->probabilities, output->classes, output->top, output->order);
     }
     if (settings.json) {
         print_json(output, path, result);
@@ -319,7 +319,7 @@ static enum status predict_list(const struct file_list *list, const struct check
     predictor *p = NULL;
     struct output output = {.model = model};
     TRY(count_classes(model, &output.classes));
-    const int batch = list->count < PREDICT_BATCH ? (int)list->count : PREDICT_BATCH;
+    const int batch = list->count < PREDICTOR_BATCH ? (int)list->count : PREDICTOR_BATCH;
     output.top = settings.top_k < output.classes ? settings.top_k : output.classes;
     output.order = calloc((size_t)output.top, sizeof *output.order);
     if (!output.order) {

@@ -24,10 +24,11 @@ char *progress_duration_text(double seconds, char *text, size_t bytes)
     return text;
 }
 
-void progress_init(struct progress *progress, const struct job *job)
+void progress_init(struct progress *progress, const struct job *job, bool real_copies)
 {
     memset(progress, 0, sizeof *progress);
     progress->job = job;
+    progress->real_copies = real_copies;
     progress->accuracy = -1;
 }
 
@@ -71,15 +72,15 @@ void progress_step(struct progress *progress, const train_loop *loop, const stru
     train_loop_read_progress(loop, &seconds, &waiting);
     seconds = seconds > 0 ? seconds : 1e-9;
     if (progress->accuracy >= 0) {
-        snprintf(accuracy, sizeof accuracy, ", accuracy %.1f %%", progress->accuracy * 100);
+        snprintf(accuracy, sizeof accuracy, ", acc %.1f %%", progress->accuracy * 100);
     }
-    snprintf(
-        text, sizeof text,
-        "epoch %u/%d, step %u/%u: loss %.4f%s, %.0f samples/s, %.0f %% waiting for data, %s left",
-        step->epoch + 1, progress->job->settings.epochs, step->batch + 1,
-        progress->job->train_layout.batches, progress->loss, accuracy,
-        (double)progress->samples / seconds, 100 * waiting / seconds,
-        progress_duration_text(time_left(progress, step, seconds), left, sizeof left));
+    /* Within 80 columns. */
+    snprintf(text, sizeof text,
+             "epoch %u/%d %u/%u: loss %.4f%s, %.0f samples/s, data %.0f %%, %s left",
+             step->epoch + 1, progress->job->settings.epochs, step->batch + 1,
+             progress->job->train_layout.batches, progress->loss, accuracy,
+             (double)progress->samples / seconds, 100 * waiting / seconds,
+             progress_duration_text(time_left(progress, step, seconds), left, sizeof left));
     if (terminal) {
         log_progress(text);
     } else {
@@ -90,6 +91,26 @@ void progress_step(struct progress *progress, const train_loop *loop, const stru
 static double percent(double part, double whole)
 {
     return whole > 0 ? 100 * part / whole : 0;
+}
+
+/* Waiting for data, copies, steps and device; on a GPU also what overlapped there. */
+static void say_where_time_went(const struct progress *progress, const struct train_epoch *epoch)
+{
+    const struct train_host_time *host = &epoch->host;
+    const struct train_device_time *on_device = &epoch->device;
+    log_info("    waiting for data %.1f %%, copying %.1f %%, %s %.1f %%, waiting for the device "
+             "%.1f %%, rest %.1f %%",
+             percent(host->wait_batch, epoch->seconds), percent(host->copy, epoch->seconds),
+             progress->real_copies ? "issuing steps" : "computing",
+             percent(host->issue, epoch->seconds), percent(host->wait_device, epoch->seconds),
+             percent(host->rest, epoch->seconds));
+    if (progress->real_copies) {
+        log_info(
+            "    GPU: computing %.1f %%, copying %.1f %% (%.0f %% of it behind computing), idle "
+            "%.1f %%",
+            percent(on_device->compute, on_device->span), percent(on_device->copy, on_device->span),
+            percent(on_device->hidden, on_device->copy), percent(on_device->idle, on_device->span));
+    }
 }
 
 void progress_end_epoch(struct progress *progress, const struct train_epoch *epoch,
@@ -110,23 +131,12 @@ void progress_end_epoch(struct progress *progress, const struct train_epoch *epo
                  "; validation accuracy %.2f %%, top-5 %.2f %%, loss %.4f",
                  evaluation->accuracy1 * 100, evaluation->accuracy5 * 100, evaluation->loss);
     }
+    log_progress(NULL);
     log_info("%s", text);
     if (epoch->steps == 0) {
         return;
     }
-    const struct train_host_time *host = &epoch->host;
-    const struct train_device_time *on_device = &epoch->device;
-    log_info(
-        "    host: waiting for data %.1f %%, copying %.1f %%, issuing steps %.1f %%, waiting for "
-        "the device %.1f %%, rest %.1f %%",
-        percent(host->wait_batch, epoch->seconds), percent(host->copy, epoch->seconds),
-        percent(host->issue, epoch->seconds), percent(host->wait_device, epoch->seconds),
-        percent(host->rest, epoch->seconds));
-    log_info(
-        "    device: computing %.1f %%, copying %.1f %% (%.0f %% of it behind computing), idle "
-        "%.1f %%",
-        percent(on_device->compute, on_device->span), percent(on_device->copy, on_device->span),
-        percent(on_device->hidden, on_device->copy), percent(on_device->idle, on_device->span));
+    say_where_time_went(progress, epoch);
     if (epoch->counters.bad_images > 0 || epoch->left_out > 0) {
         log_warn(
             "%llu images could not be read and %u batches had none that could: see the run log",

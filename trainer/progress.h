@@ -6,6 +6,7 @@
 #ifndef PINLINE_TRAINER_PROGRESS_H
 #define PINLINE_TRAINER_PROGRESS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "trainer/evaluate.h"
@@ -15,6 +16,7 @@
 /* Plain data. */
 struct progress {
     const struct job *job;
+    bool real_copies; /* the device's part of the account says something */
     uint32_t epoch, first_batch;
     uint64_t samples;    /* of this epoch so far */
     double loss;         /* running mean of about the last 50 steps */
@@ -23,7 +25,7 @@ struct progress {
     uint64_t drawn_ns;   /* when the line was drawn last */
 };
 
-void progress_init(struct progress *progress, const struct job *job);
+void progress_init(struct progress *progress, const struct job *job, bool real_copies);
 void progress_begin_epoch(struct progress *progress, uint32_t epoch, uint32_t first_batch);
 /* Draws at most ten times a second. */
 void progress_step(struct progress *progress, const train_loop *loop,

@@ -278,7 +278,7 @@ static enum status open_run(struct run *run)
     TRY(run_log_start(&run->log, &run->job, settings->resume, run->position.epoch,
                       run->position.batch));
     TRY(device_read_facts(run->job.dev, &facts));
-    progress_init(&run->progress, &run->job);
+    progress_init(&run->progress, &run->job, facts.copies_are_real);
     say_what_runs(run, &facts);
     if (run->resumed) {
         log_info("going on with epoch %u, batch %u of %u", run->position.epoch + 1,

@@ -1,4 +1,4 @@
-#include "trainer/predict.h"
+#include "trainer/predictor.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -225,7 +225,7 @@ enum status predictor_run(predictor *p, const char *const *paths, int count,
     return STATUS_OK;
 }
 
-void predict_top(const float *probabilities, int classes, int k, int *order)
+void predictor_top(const float *probabilities, int classes, int k, int *order)
 {
     /* By repeated search: k is small, and the order of equals is that of the classes. */
     for (int place = 0; place < k; place++) {

@@ -3,8 +3,8 @@
  * into one slot of its own and go through the network in batches. Called by the device's thread
  * alone.
  */
-#ifndef PINLINE_TRAINER_PREDICT_H
-#define PINLINE_TRAINER_PREDICT_H
+#ifndef PINLINE_TRAINER_PREDICTOR_H
+#define PINLINE_TRAINER_PREDICTOR_H
 
 #include <stddef.h>
 
@@ -15,7 +15,7 @@
 typedef struct predictor predictor;
 
 /* Most images that go through the network at once. */
-#define PREDICT_BATCH 32
+#define PREDICTOR_BATCH 32
 
 /* What became of one file. */
 struct prediction {
@@ -25,7 +25,7 @@ struct prediction {
 
 /*
  * Opens device and network for settings->weights (settings completed, model taken by
- * command_take_model); `classes` as the weights file has them. `batch` 1 .. PREDICT_BATCH.
+ * command_take_model); `classes` as the weights file has them. `batch` 1 .. PREDICTOR_BATCH.
  * Statuses of device_open, network_open, checkpoint_load_weights, image_decoder_open.
  */
 enum status predictor_open(const struct settings *settings, int classes, int batch,
@@ -38,6 +38,6 @@ enum status predictor_run(predictor *p, const char *const *paths, int count,
                           struct prediction *results) MUST_USE;
 
 /* The `k` most probable classes, first of equals first, into `order`. */
-void predict_top(const float *probabilities, int classes, int k, int *order);
+void predictor_top(const float *probabilities, int classes, int k, int *order);
 
 #endif
