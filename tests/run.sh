@@ -21,34 +21,48 @@ export TIMEOUT MODE PINLINE CK_DEFAULT_TIMEOUT CK_TIMEOUT_MULTIPLIER ASAN_OPTION
     TSAN_OPTIONS OPENBLAS_NUM_THREADS
 
 logs=$(mktemp -d) || exit 1
-trap 'rm -rf "$logs"' EXIT
+# Programs that still run are ended with this script, by the pids that they left.
+leave() {
+    for file in "$logs"/*.pid; do
+        if [ -f "$file" ]; then
+            kill "$(cat "$file")" 2>/dev/null
+        fi
+    done
+    rm -rf "$logs"
+}
+trap leave EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 export logs
 
-# One program: its output into a file, then "status seconds" into another.
+# One program: its output into a file, then "status seconds" into another. An interrupted runner
+# leaves no folder, and nothing more is begun.
 # shellcheck disable=SC2016
 one='
 name=$(basename "$1")
 begin=$(date +%s)
-if [ -x "$1" ]; then
-    timeout -k 10 "$TIMEOUT" "$1" >"$logs/$name.out" 2>&1 </dev/null
+[ -d "$logs" ] || exit 255
+if [ -x "$1" ] || [ "${1##*.}" = sh ]; then
+    set -- "$TIMEOUT" "$1"
+    if [ "${2##*.}" = sh ]; then
+        set -- "$((TIMEOUT * 4))" bash "$2"
+    fi
+    timeout -k 10 "$@" >"$logs/$name.out" 2>&1 </dev/null &
+    echo $! >"$logs/$name.pid"
+    wait $!
     status=$?
-elif [ "${1##*.}" = sh ]; then
-    timeout -k 10 "$((TIMEOUT * 4))" bash "$1" >"$logs/$name.out" 2>&1 </dev/null
-    status=$?
+    rm -f "$logs/$name.pid"
 else
     echo "not built" >"$logs/$name.out"
     status=127
 fi
-echo "$status $(($(date +%s) - begin))" >"$logs/$name.status"
+echo "$status $(($(date +%s) - begin))" >"$logs/$name.part" && mv "$logs/$name.part" "$logs/$name.status"
 '
-if [ $# -gt 0 ]; then
-    printf '%s\n' "$@" | xargs -P "$JOBS" -n 1 sh -c "$one" sh
-fi
 if [ -f tests/cli.sh ] && [ -z "${NO_CLI:-}" ]; then
     set -- "$@" tests/cli.sh
-    sh -c "$one" sh tests/cli.sh
+fi
+if [ $# -gt 0 ]; then
+    printf '%s\n' "$@" | xargs -P "$JOBS" -n 1 sh -c "$one" sh &
 fi
 
 passed=0
@@ -56,6 +70,9 @@ failed=0
 skipped=0
 for program in "$@"; do
     name=$(basename "$program")
+    while [ ! -f "$logs/$name.status" ]; do
+        sleep 0.1
+    done
     read -r status seconds <"$logs/$name.status" || { status=1; seconds=0; }
     # "checks failures skips" from Check's summaries, or from a script's own last line.
     counts=$(awk '
