@@ -9,6 +9,7 @@
 #   PHOTOS    photographs in train/<class>/ (and test/<class>/)
 #   PEERS     folder with step_torch.py and article_torch.py; without it PyTorch is not measured
 #   OUT       where results are left (build/measured)
+# shellcheck disable=SC2317  # the parts are called by name
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 : "${PINLINE:=build/pinline}" "${CIFAR:=}" "${PHOTOS:=}" "${PEERS:=}" "${OUT:=build/measured}"
