@@ -182,17 +182,21 @@ static enum status list_flat(struct walk *walk)
 
 /* --- Opening ------------------------------------------------------------------------------- */
 
+/* `memory` cut to `bytes`; where that fails, as it was. */
+static void *cut(void *memory, size_t bytes)
+{
+    void *smaller = realloc(memory, bytes);
+    return smaller != NULL ? smaller : memory;
+}
+
 /* Gives back what was reserved beyond need. */
 static void shrink(folder_index *index)
 {
-    void *smaller = realloc(index->files, index->file_count * sizeof *index->files);
-    index->files = smaller != NULL ? smaller : index->files;
+    index->files = cut(index->files, index->file_count * sizeof *index->files);
     index->file_capacity = index->file_count;
-    smaller = realloc(index->folders, index->folder_count * sizeof *index->folders);
-    index->folders = smaller != NULL ? smaller : index->folders;
+    index->folders = cut(index->folders, index->folder_count * sizeof *index->folders);
     index->folder_capacity = index->folder_count;
-    smaller = realloc(index->text, index->text_bytes);
-    index->text = smaller != NULL ? smaller : index->text;
+    index->text = cut(index->text, index->text_bytes);
     index->text_capacity = index->text_bytes;
 }
 

@@ -25,6 +25,8 @@ const char *data_files_begin(void)
     (void)snprintf(root, sizeof root, "%s/pinline_data_XXXXXX",
                    folder != NULL && folder[0] == '/' ? folder : "/tmp");
     ck_assert_ptr_nonnull(mkdtemp(root));
+    /* A failed check ends the process without its fixture. */
+    (void)atexit(data_files_end);
     return root;
 }
 
