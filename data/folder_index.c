@@ -186,7 +186,10 @@ static enum status list_flat(struct walk *walk)
 static void *cut(void *memory, size_t bytes)
 {
     void *smaller = realloc(memory, bytes);
-    return smaller != NULL ? smaller : memory;
+    if (smaller == NULL) {
+        return memory;
+    }
+    return smaller;
 }
 
 /* Gives back what was reserved beyond need. */
