@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/json.h"
 #include "base/status.h"
 #include "models/safetensors.h"
 
@@ -12,6 +13,17 @@
 #define CHECKPOINT_KEY "pinline"
 #define CHECKPOINT_HASH_KEY "pinline_hash"
 #define CHECKPOINT_NAME_BYTES 160
+
+/* An open pair. */
+struct checkpoint {
+    char *path; /* of the weights that are used */
+    safetensors *weights, *state;
+    json_document *document;
+    const struct json_value *root;
+};
+
+/* Sixteen hexadecimal digits; false for anything else, NULL included. */
+bool checkpoint__read_hex64(const char *text, uint64_t *value);
 
 /* Paths of the pair in one folder, malloc'ed. */
 struct checkpoint__paths {
