@@ -202,54 +202,79 @@ static bool is_head(const struct reference_node *node)
     return node->kind == REFERENCE_AVERAGE || node->kind == REFERENCE_LINEAR;
 }
 
-/* Calls for each product of a convolution: output element, input element, weight. */
-typedef void (*product)(struct reference_node *node, struct reference_node *in,
-                        struct reference_parameter *weight, size_t out, size_t from, size_t place);
+/* A row of products of a convolution: `count` output elements from `out` on, each with the input
+ * element `stride` after the one before, all with the same weight. */
+struct product_row {
+    struct reference_node *node, *in;
+    struct reference_parameter *weight;
+    size_t out, from, place, stride, count;
+};
+typedef void (*visitor)(const struct product_row *row);
 
-static inline void each_product(struct reference_net *net, struct reference_node *node,
-                                product visit)
+/* The products of one weight, number `place`, in one image and one output channel. */
+static void each_row(struct product_row *row, int n, int k, int c, int r, int s, visitor visit)
 {
-    struct reference_node *in = &net->nodes[node->a];
-    struct reference_parameter *weight = &net->parameters[node->weight];
-    const int window = node->window;
-    /* A filter's weights in order: k, c, r, s. */
-    const size_t taps = (size_t)window * (size_t)window;
+    const struct reference_node *node = row->node, *in = row->in;
+    /* Outputs x with 0 <= x stride + s - pad < w. */
+    int first = 0, count = 0;
+    while (first < node->w && first * node->stride + s - node->pad < 0) {
+        first++;
+    }
+    while (first + count < node->w && (first + count) * node->stride + s - node->pad < in->w) {
+        count++;
+    }
+    row->count = (size_t)count;
+    for (int y = 0; count > 0 && y < node->h; y++) {
+        const int from = y * node->stride + r - node->pad;
+        if (from >= 0 && from < in->h) {
+            row->out = at(node, n, k, y, first);
+            row->from = at(in, n, c, from, first * node->stride + s - node->pad);
+            visit(row);
+        }
+    }
+}
+
+static void each_product(struct reference_net *net, struct reference_node *node, visitor visit)
+{
+    struct product_row row = {.node = node,
+                              .in = &net->nodes[node->a],
+                              .weight = &net->parameters[node->weight],
+                              .stride = (size_t)node->stride};
     for (int n = 0; n < net->n; n++) {
+        row.place = 0;
         for (int k = 0; k < node->c; k++) {
-            for (int y = 0; y < node->h; y++) {
-                for (int x = 0; x < node->w; x++) {
-                    for (int c = 0; c < in->c; c++) {
-                        for (int r = 0; r < window; r++) {
-                            for (int s = 0; s < window; s++) {
-                                const int row = y * node->stride + r - node->pad;
-                                const int column = x * node->stride + s - node->pad;
-                                if (row < 0 || row >= in->h || column < 0 || column >= in->w) {
-                                    continue;
-                                }
-                                visit(node, in, weight, at(node, n, k, y, x),
-                                      at(in, n, c, row, column),
-                                      ((size_t)k * (size_t)in->c + (size_t)c) * taps +
-                                          (size_t)r * (size_t)window + (size_t)s);
-                            }
-                        }
-                    }
+            for (int c = 0; c < row.in->c; c++) {
+                for (int tap = 0; tap < node->window * node->window; tap++) {
+                    each_row(&row, n, k, c, tap / node->window, tap % node->window, visit);
+                    row.place++;
                 }
             }
         }
     }
 }
 
-static void multiply(struct reference_node *node, struct reference_node *in,
-                     struct reference_parameter *weight, size_t out, size_t from, size_t place)
+static void multiply(const struct product_row *row)
 {
-    node->value[out] += in->value[from] * weight->value[place];
+    double *out = &row->node->value[row->out];
+    const double *from = &row->in->value[row->from];
+    const double weight = row->weight->value[row->place];
+    for (size_t i = 0; i < row->count; i++) {
+        out[i] += from[i * row->stride] * weight;
+    }
 }
 
-static void multiply_back(struct reference_node *node, struct reference_node *in,
-                          struct reference_parameter *weight, size_t out, size_t from, size_t place)
+static void multiply_back(const struct product_row *row)
 {
-    in->gradient[from] += node->gradient[out] * weight->value[place];
-    weight->gradient[place] += node->gradient[out] * in->value[from];
+    const double *out = &row->node->gradient[row->out];
+    const double *from = &row->in->value[row->from];
+    double *gradient = &row->in->gradient[row->from];
+    const double weight = row->weight->value[row->place];
+    double sum = 0;
+    for (size_t i = 0; i < row->count; i++) {
+        gradient[i * row->stride] += out[i] * weight;
+        sum += out[i] * from[i * row->stride];
+    }
+    row->weight->gradient[row->place] += sum;
 }
 
 static void conv_forward(struct reference_net *net, struct reference_node *node)
