@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/stop.h"
-#include "experiments/commands.h"
+#include "experiments/experiment_commands.h"
 #include "trainer/commands.h"
 #include "trainer/options.h"
 

@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "experiments/ablate.h"
 #include "experiments/order.h"
-#include "experiments/predict.h"
+#include "experiments/prediction.h"
 #include "experiments/result.h"
 
 #define ABLATE_MAX_NOTES 64

@@ -7,7 +7,7 @@
 
 #include "base/json.h"
 #include "base/status.h"
-#include "experiments/predict.h"
+#include "experiments/prediction.h"
 
 /*
  * Request: {"job": {...options}, "eval": false, "step_s": 0, "plans": null, "seconds": 1}: about

@@ -10,7 +10,7 @@
 
 #include "base/json.h"
 #include "base/status.h"
-#include "experiments/predict.h"
+#include "experiments/prediction.h"
 #include "trainer/settings.h"
 
 #define CELLS_MAX 64

@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "experiments/ablate.h"
-#include "experiments/commands.h"
+#include "experiments/experiment_commands.h"
 #include "experiments/report.h"
 #include "experiments/round.h"
 #include "trainer/commands.h"

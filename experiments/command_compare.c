@@ -1,5 +1,5 @@
 /* pinline compare */
-#include "experiments/commands.h"
+#include "experiments/experiment_commands.h"
 #include "experiments/report.h"
 
 static size_t bind(struct option_binding *bindings)

@@ -54,7 +54,7 @@
 
 #include "base/json.h"
 #include "base/status.h"
-#include "experiments/predict.h"
+#include "experiments/prediction.h"
 #include "experiments/verdict.h"
 
 #define RESULT_MAX_CELLS 64

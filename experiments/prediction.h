@@ -3,8 +3,8 @@
  * simulation batch by batch of loader, host thread, copy engine and compute stream. Pure functions;
  * times are seconds a batch.
  */
-#ifndef PINLINE_EXPERIMENTS_PREDICT_H
-#define PINLINE_EXPERIMENTS_PREDICT_H
+#ifndef PINLINE_EXPERIMENTS_PREDICTION_H
+#define PINLINE_EXPERIMENTS_PREDICTION_H
 
 #include <stdbool.h>
 #include <stdint.h>

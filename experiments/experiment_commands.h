@@ -1,6 +1,6 @@
 /* The subcommands of this layer, for the table in pinline.c. */
-#ifndef PINLINE_EXPERIMENTS_COMMANDS_H
-#define PINLINE_EXPERIMENTS_COMMANDS_H
+#ifndef PINLINE_EXPERIMENTS_EXPERIMENT_COMMANDS_H
+#define PINLINE_EXPERIMENTS_EXPERIMENT_COMMANDS_H
 
 #include "trainer/options.h"
 

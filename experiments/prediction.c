@@ -1,4 +1,4 @@
-#include "experiments/predict.h"
+#include "experiments/prediction.h"
 
 #include <assert.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* The formulas against the measured example of the guide (an H200: 38.5 MB a batch, a step of 5.2
  * ms), hand-worked pipelines, and the simulation against the formulas where both must agree. */
-#include "experiments/predict.h"
+#include "experiments/prediction.h"
 
 #include <math.h>
 
@@ -122,5 +122,5 @@ int main(void)
 {
     const TTest *const tests[] = {test_formulas, test_by_hand, test_simulation_agrees_with_formulas,
                                   test_spread_costs_where_stages_are_balanced};
-    return check_run("predict", tests, sizeof tests / sizeof tests[0], 0);
+    return check_run("prediction", tests, sizeof tests / sizeof tests[0], 0);
 }
