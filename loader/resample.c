@@ -438,10 +438,11 @@ enum status resample_layout(struct resample *resample, uint32_t origin, uint32_t
         }
         resample->rows_capacity = rows;
     }
-    if (!reserve(&resample->line, &resample->line_capacity,
-                 (size_t)(resample->right - resample->left) * 3 + RESAMPLE_SLACK,
+    /* All entries are loaded with as many taps as the longest has, also at the right edge. */
+    size_t line = (size_t)(resample->right - resample->left) + resample->horizontal.stride;
+    if (!reserve(&resample->line, &resample->line_capacity, line * 3 + RESAMPLE_SLACK,
                  sizeof(*resample->line))) {
-        return no_memory(resample->right - resample->left);
+        return no_memory(line);
     }
     return STATUS_OK;
 }
