@@ -76,7 +76,10 @@ def run_pinline(args, folder, model, precision, weights, steps, rate, momentum, 
                "--weights", weights, "--max-steps", str(steps), "--epochs", "1000", "--schedule", "constant",
                "--lr", repr(rate), "--momentum", str(momentum), "--weight-decay", str(decay),
                "--eval-every", "0", "--log-every", "1", "--drop-last", "--seed", "1", "--out", out,
-               "--overwrite", "--dump-batches", dump, "--dump-count", str(args.steps), "--quiet"]
+               "--overwrite", "--dump-batches", dump, "--dump-count", str(args.steps), "--quiet",
+               "--plan-candidates", args.plan_candidates]
+    if args.plan_cache:
+        command += ["--plan-cache", args.plan_cache]
     subprocess.run(command, check=True)
     losses = []
     with open(os.path.join(out, "log.jsonl"), encoding="utf-8") as file:
@@ -189,6 +192,8 @@ def main():
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
+    parser.add_argument("--plan-cache")
+    parser.add_argument("--plan-candidates", default="8")
     parser.add_argument("--verbose", action="store_true")
     args = parser.parse_args()
     args.pinline_device = "cuda" if args.device == "cuda" else "host"

@@ -8,12 +8,13 @@
 #   CIFAR     CIFAR-10 as JPEG in train/<class>/ and test/<class>/
 #   PHOTOS    photographs in train/<class>/ (and test/<class>/)
 #   PEERS     folder with step_torch.py and article_torch.py; without it PyTorch is not measured
+#   MODELS, CANDIDATES, ROUNDS, WORKERS, EPOCHS, PEER_ROUNDS   to shorten or lengthen it
 #   OUT       where results are left (build/measured)
 # shellcheck disable=SC2317  # the parts are called by name
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 : "${PINLINE:=build/pinline}" "${CIFAR:=}" "${PHOTOS:=}" "${PEERS:=}" "${OUT:=build/measured}"
-: "${ROUNDS:=2}" "${WORKERS:=4 16}" "${PEER_ROUNDS:=2}"
+: "${ROUNDS:=2}" "${WORKERS:=4 16}" "${PEER_ROUNDS:=2}" "${MODELS:=smallcnn,resnet18}" "${CANDIDATES:=8}"
 parts=("$@")
 [ $# -gt 0 ] || parts=(right same learn copies step cells)
 scratch=$(mktemp -d) || exit 1
@@ -32,14 +33,15 @@ check() {
 right() {
     part "gradients and losses against PyTorch"
     "$PINLINE" synth "$scratch/set" --images 3300 --val-images 10 --size 64 --quiet
-    check python3 tests/gpu/compare_torch.py --data "$scratch/set" --pinline "$PINLINE"
+    check python3 tests/gpu/compare_torch.py --data "$scratch/set" --pinline "$PINLINE" \
+        --models "$MODELS" --plan-cache "$cache" --plan-candidates "$CANDIDATES"
 }
 
 same() {
     part "the same bits in every cell, by pinning, blocking, stream and workers"
     check "$PINLINE" ablate --data "$CIFAR" --limit-samples 6400 --epochs 1 --rounds 2 --settle 0.1 \
         --ceiling-seconds 0.1 --copy-stream both --axis num-workers=1,4,16 --overwrite --quiet \
-        --out "$OUT/same" --plan-cache "$cache"
+        --out "$OUT/same" --plan-cache "$cache" --plan-candidates "$CANDIDATES"
     python3 - "$OUT/same/result.json" <<'PY'
 import json, sys
 result = json.load(open(sys.argv[1]))
@@ -54,14 +56,14 @@ learn() {
     part "smallcnn on CIFAR-10 as JPEG, 10 epochs, bf16"
     check "$PINLINE" train --data "$CIFAR" --model smallcnn --precision bf16 --epochs 10 --batch-size 128 \
         --lr 0.1 --augment crop --flip --label-smoothing 0.1 --pin-memory --non-blocking --overwrite \
-        --out "$OUT/cifar" --plan-cache "$cache"
+        --out "$OUT/cifar" --plan-cache "$cache" --plan-candidates "$CANDIDATES"
 }
 
 copies() {
     part "copies of a job that is bound by them: probe, 224, f32, decoded in memory"
     check "$PINLINE" ablate --data "$PHOTOS" --model probe --size 224 --transfer f32 --cache decoded \
         --rounds 2 --settle 1 --ceiling-seconds 0.5 --copy-stream both --overwrite \
-        --out "$OUT/copies" --plan-cache "$cache"
+        --out "$OUT/copies" --plan-cache "$cache" --plan-candidates "$CANDIDATES"
     python3 - "$OUT/copies/result.json" <<'PY'
 import json, sys
 result = json.load(open(sys.argv[1]))
@@ -83,7 +85,7 @@ step() {
     local size batch precision model
     while read -r model size batch precision; do
         check "$PINLINE" bench step --model "$model" --size "$size" --batch-size "$batch" \
-            --precision "$precision" --plan-cache "$cache"
+            --precision "$precision" --plan-cache "$cache" --plan-candidates "$CANDIDATES"
     done <<'END'
 smallcnn 32 64 tf32
 smallcnn 32 512 tf32
@@ -122,11 +124,11 @@ cells() {
         part "eight cells: photographs at 224, $workers workers"
         check "$PINLINE" ablate --data "$scratch/photos" --val-fraction 0 --size 224 --num-workers "$workers" --rounds "$ROUNDS" \
             --epochs "${EPOCHS:-1}" --settle 0.5 --ceiling-seconds 0.5 --copy-stream both --overwrite \
-            --out "$OUT/photos-$workers" --plan-cache "$cache"
+            --out "$OUT/photos-$workers" --plan-cache "$cache" --plan-candidates "$CANDIDATES"
         part "eight cells: CIFAR at 32, $workers workers"
         check "$PINLINE" ablate --data "$CIFAR" --num-workers "$workers" --rounds "$ROUNDS" \
             --epochs "${EPOCHS:-1}" --settle 0.5 --ceiling-seconds 0.5 --copy-stream both --overwrite \
-            --out "$OUT/cifar-$workers" --plan-cache "$cache"
+            --out "$OUT/cifar-$workers" --plan-cache "$cache" --plan-candidates "$CANDIDATES"
         if [ -n "$PEERS" ]; then
             (cd "$PEERS" && python3 article_torch.py --data "$scratch/photos/train" --workers "$workers" \
                 --rounds "$PEER_ROUNDS" --tag photos &&
