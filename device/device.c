@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/stop.h"
 #include "device/device_backend.h"
 #include "device/device_plugin.h"
 
@@ -332,6 +333,7 @@ enum status device_op_create(device *dev, const struct op_desc *desc, device_op 
 {
     *out = NULL;
     REFUSE_POISONED(dev);
+    TRY(stop_check());
     TRY(device__check_op(desc));
     return settle(dev, dev->backend->op_create(dev, desc, out));
 }

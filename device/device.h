@@ -406,6 +406,7 @@ struct op_desc {
  * needed shares it with the others of its stream class: operations run on one compute stream only.
  * STATUS_UNSUPPORTED (names the operation, shapes and types), STATUS_NO_MEMORY, STATUS_DEVICE;
  * shapes that contradict each other are STATUS_INTERNAL with both shapes in the message.
+ * STATUS_INTERRUPTED: a stop was asked for; searching plans takes long.
  */
 enum status device_op_create(device *dev, const struct op_desc *desc, device_op **out) MUST_USE;
 void device_op_destroy(device *dev, device_op **op);

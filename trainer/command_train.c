@@ -32,7 +32,10 @@ static size_t bind(struct option_binding *bindings)
 /* Options that say how to resume, not what the run was. */
 static bool is_taken_from_command_line(const char *name)
 {
-    static const char *const names[] = {"resume", "overwrite", "replan", "out", "weights"};
+    static const char *const names[] = {
+        "resume",  "overwrite",    "replan",     "out",
+        "weights", "dump-batches", "dump-count", "max-steps",
+    };
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (strcmp(name, names[i]) == 0) {
             return true;

@@ -1,7 +1,8 @@
 /* Checkpoints that are cut, changed, half renamed, or of something else. */
-#include <stdio.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -150,6 +151,51 @@ START_TEST(test_crash_between_renames_leaves_a_pair)
 }
 END_TEST
 
+/* The disk is full after `bytes` of a file: nothing that was there changes, and nothing is left. */
+START_TEST(test_full_disk_keeps_what_was_there)
+{
+    struct settings settings;
+    struct job job;
+    size_t weights_bytes, state_bytes, bytes;
+    struct rlimit limit, usual;
+    const struct checkpoint_position position = {.epoch = 1, .best_accuracy = -1};
+    trainer_set_begin(IMAGES, 0, SIZE);
+    make_run(&settings, "run");
+    unsigned char *weights = data_files_read(weights_name, &weights_bytes);
+    unsigned char *state = data_files_read(state_name, &state_bytes);
+    ck_assert_int_eq(settings_complete(&settings), STATUS_OK);
+    ck_assert_int_eq(job_open(&settings, JOB_TRAIN_ALONE, NULL, NULL, &job), STATUS_OK);
+    signal(SIGXFSZ, SIG_IGN);
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &usual), 0);
+    /* Neither file fits; the weights fit and the state does not. */
+    const rlim_t limits[] = {100, weights_bytes + 64};
+    ck_assert_uint_gt(state_bytes, limits[1]);
+    for (size_t i = 0; i < 2; i++) {
+        limit = usual;
+        limit.rlim_cur = limits[i];
+        ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+        const enum status status = checkpoint_save(&job, settings.out, &position);
+        ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &usual), 0);
+        ck_assert_msg(status == STATUS_IO, "%s: %s", status_name(status), status_message());
+        unsigned char *now = data_files_read(weights_name, &bytes);
+        ck_assert_uint_eq(bytes, weights_bytes);
+        ck_assert_mem_eq(now, weights, bytes);
+        free(now);
+        now = data_files_read(state_name, &bytes);
+        ck_assert_uint_eq(bytes, state_bytes);
+        ck_assert_mem_eq(now, state, bytes);
+        free(now);
+        ck_assert(!file_exists(trainer_set_path("run/last.new.safetensors")));
+        ck_assert(!file_exists(trainer_set_path("run/last.new.state.safetensors")));
+    }
+    ck_assert_int_eq(checkpoint_save(&job, settings.out, &position), STATUS_OK);
+    job_close(&job);
+    free(weights);
+    free(state);
+    trainer_set_end();
+}
+END_TEST
+
 static void assert_other(struct settings *settings, const char *named)
 {
     static struct seen_run seen;
@@ -278,9 +324,9 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        test_cut_or_changed_pair_is_refused,  test_crash_between_renames_leaves_a_pair,
-        test_another_run_is_refused_by_name,  test_weights_load_only_where_they_fit,
-        test_weights_file_says_how_to_use_it,
+        test_cut_or_changed_pair_is_refused,   test_crash_between_renames_leaves_a_pair,
+        test_full_disk_keeps_what_was_there,   test_another_run_is_refused_by_name,
+        test_weights_load_only_where_they_fit, test_weights_file_says_how_to_use_it,
     };
     return check_run("checkpoint", tests, sizeof tests / sizeof tests[0], 60);
 }
