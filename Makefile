@@ -22,10 +22,11 @@ TEST_TIMEOUT ?= 180
 # The layers whose tests are built and run.
 TEST_LAYERS ?= $(LAYERS)
 FUZZ_SECONDS ?= 30
-# What `make run` does: the set that it makes, and the training on it.
+# What `make run` does: a set of images, the training on it, and what the flags are worth for that.
 DEMO ?= $(BUILD)/demo
-DEMO_SYNTH_FLAGS ?=
-DEMO_TRAIN_FLAGS ?= --model smallcnn --epochs 5 --overwrite
+DEMO_SYNTH_FLAGS ?= --overwrite
+DEMO_TRAIN_FLAGS ?= --model smallcnn --epochs 8 --overwrite
+DEMO_ABLATE_FLAGS ?= --model smallcnn --budget 1m --overwrite
 
 ifeq ($(origin CC),default)
 CC := $(if $(shell command -v gcc 2>/dev/null),gcc,$(if $(shell command -v clang 2>/dev/null),clang,cc))
@@ -144,6 +145,7 @@ TEST_SOURCES := $(foreach layer,$(TEST_LAYERS),$(wildcard tests/$(layer)/test_*.
 TEST_PROGRAMS := $(foreach source,$(TEST_SOURCES),$(OUT)/tests/$(basename $(notdir $(source))))
 GPU_TEST_SOURCES := $(wildcard tests/gpu/test_*.c)
 GPU_TEST_PROGRAMS := $(foreach source,$(GPU_TEST_SOURCES),$(OUT)/tests/gpu/$(basename $(notdir $(source))))
+GPU_BENCH_PROGRAMS := $(patsubst tests/gpu/%.c,$(OUT)/tests/gpu/%,$(wildcard tests/gpu/bench_*.c))
 FUZZ_SOURCES := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ_PROGRAMS := $(foreach source,$(FUZZ_SOURCES),$(BUILD)/fuzz/tests/$(basename $(notdir $(source))))
 HEADERS := $(wildcard base/*.h device/*.h device/host/*.h models/*.h data/*.h loader/*.h trainer/*.h \
@@ -222,7 +224,7 @@ $(OUT)/tests/gpu/%: $(OUT)/obj/tests/gpu/%.o $(call archive,support) $(PROGRAM_A
 	$(call say,link)$(LINK) -o $@ $< $(call archive,support) $(PROGRAM_ARCHIVES) $(WHOLE) $(TEST_LIBS) $(LIBS)
 
 tests: $(TEST_PROGRAMS)
-gpu-tests: $(GPU_TEST_PROGRAMS)
+gpu-tests: $(GPU_TEST_PROGRAMS) $(GPU_BENCH_PROGRAMS)
 
 # What does not compile fails its own tests and no others.
 test:
@@ -255,6 +257,7 @@ $(BUILD)/fuzz/tests/%: $(BUILD)/fuzz/obj/tests/fuzz/%.o $(call archive,support) 
 run: all
 	$(FINAL) synth $(DEMO)/images $(DEMO_SYNTH_FLAGS)
 	$(FINAL) train --data $(DEMO)/images --out $(DEMO)/run $(DEMO_TRAIN_FLAGS)
+	$(FINAL) ablate --data $(DEMO)/images --out $(DEMO)/ablation $(DEMO_ABLATE_FLAGS)
 
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 \
@@ -316,7 +319,7 @@ clean:
 help:
 	@printf '%s\n' \
 	    'make                 the program, $(FINAL), and the CUDA device where CUDA is found' \
-	    'make run             makes a small set of images and trains on it' \
+	    'make run             makes a small set of images, trains on it, and measures the flags' \
 	    'make test            every test that needs no GPU' \
 	    'make test-gpu        the tests that need one' \
 	    'make layers          checks that no layer uses one that is not below it' \

@@ -60,7 +60,8 @@ static bool executable_folder(char folder[PATH_MAX])
 /* The library's path in `path`, or false and the folders that were tried in `tried`. */
 static bool find_plugin(char *path, size_t path_bytes, char *tried, size_t tried_bytes)
 {
-    static const char *const places[] = {"", "/..", "/../lib/pinline"};
+    /* The last serves test programs, which are built two folders down. */
+    static const char *const places[] = {"", "/..", "/../lib/pinline", "/../.."};
     char folder[PATH_MAX];
     tried[0] = '\0';
     if (!executable_folder(folder)) {

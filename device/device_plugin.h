@@ -8,8 +8,8 @@
 #include "device/device.h"
 
 /*
- * Opens the CUDA device. The library is looked for beside the executable, one folder up, and in
- * ../lib/pinline; libraries of CUDA that the dynamic linker does not find are looked for in
+ * Opens the CUDA device. The library is looked for beside the executable, one and two folders
+ * up, and in ../lib/pinline; libraries of CUDA that the dynamic linker does not find are looked for in
  * settings->cuda_libs, in the folders below it that Python environments use, and in the usual
  * places. STATUS_NOT_FOUND when there is no library, with where it looked, or one of CUDA's is
  * missing, with its name; STATUS_MISMATCH when it belongs to another build; otherwise what the

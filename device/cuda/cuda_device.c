@@ -8,6 +8,7 @@
 #include "device/cuda/cuda_doctor.h"
 #include "device/cuda/cuda_internal.h"
 #include "device/cuda/cuda_plans.h"
+#include "device/cuda/plan_search.h"
 
 #define OLDEST_CUDNN 91000
 #define OLDEST_CUDA 12000
@@ -263,6 +264,7 @@ static void close_device(device *dev)
 {
     struct cuda_device *cuda = cuda_of(dev);
     (void)cudaDeviceSynchronize();
+    plan_builders__close(&cuda->builders);
     cuda__plans_close(cuda);
     while (cuda->masks != NULL) {
         struct cuda_mask *mask = cuda->masks;

@@ -13,6 +13,7 @@
 #include "device/device_backend.h"
 
 struct cuda_plans;
+struct plan_builders;
 
 struct device_stream {
     cudaStream_t stream;
@@ -73,6 +74,7 @@ struct cuda_device {
         tuning_refused; /* there was not enough memory: plans are taken as the heuristics rank them */
 
     struct cuda_plans *plans;
+    struct plan_builders *builders; /* open while operations are created */
     struct cuda_mask *masks;
     struct cuda_shared *shared;
     float *ones; /* CUDA_ONES ones of float, then as many of bfloat16: for sums by matrix product */

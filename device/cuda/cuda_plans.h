@@ -8,9 +8,7 @@
 
 #include "device/cuda/cuda_internal.h"
 #include "device/cuda/cudnn_graph.h"
-
-#define PLAN_ID_BYTES 256
-#define MAX_KNOBS 32
+#include "device/cuda/plan_config.h"
 
 struct built_plan;
 
@@ -51,6 +49,12 @@ enum status cuda__plans_note(struct cuda_device *dev, const char *label, const c
  * and missing. */
 enum status cuda__plans_wanted(struct cuda_device *dev, const char *label, const char *key,
                                char id[PLAN_ID_BYTES]) MUST_USE;
+
+/* Binds a graph's tensors to their own addresses, or to places in the tuning memory; replaces *pack. */
+enum status cuda__pack_build(struct cuda_device *dev, const cudnn_graph *graph, bool tuning,
+                             cudnnBackendDescriptor_t *pack) MUST_USE;
+/* Bytes of tuning memory that the graph's tensors take. */
+size_t cuda__tuning_need(const cudnn_graph *graph);
 
 void cuda__write_plans(device *dev, struct json_writer *writer);
 uint64_t cuda__plans_hash(device *dev);

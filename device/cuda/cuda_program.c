@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "device/cuda/cuda_internal.h"
 #include "device/cuda/cuda_plans.h"
+#include "device/cuda/plan_search.h"
 
 struct device_program {
     device_op **ops;
@@ -86,6 +87,7 @@ enum status cuda__program_create(device *dev, device_op *const *ops, size_t coun
     memcpy(program->ops, ops, count * sizeof(device_op *));
     program->count = count;
     cuda__free_tuning(cuda_of(dev));
+    plan_builders__close(&cuda_of(dev)->builders);
     cuda__plans_flush(cuda_of(dev));
     enum status status = capture(dev, program, stream);
     if (status != STATUS_OK) {

@@ -110,6 +110,8 @@ enum status graph_finish(cudnn_graph *graph, cudnnHandle_t handle) MUST_USE;
 cudnnBackendDescriptor_t graph_descriptor(const cudnn_graph *graph);
 /* Text that is equal for graphs that compute the same thing on tensors of the same shape. */
 const char *graph_key(const cudnn_graph *graph);
+/* The same without the number of images: equal for batches of different size. */
+const char *graph_family(const cudnn_graph *graph);
 /* Whether the graph has a convolution. */
 bool graph_has_products(const cudnn_graph *graph);
 int graph_tensor_count(const cudnn_graph *graph);

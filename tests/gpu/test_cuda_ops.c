@@ -43,7 +43,7 @@ static bool open_device(int precision)
     device_settings_defaults(&settings);
     settings.kind = DEVICE_CUDA;
     settings.precision = (enum precision)precision;
-    settings.plan_candidates = 3;
+    settings.plan_candidates = 2;
     enum status status = device_open(&settings, &devices[precision]);
     if (status == STATUS_NOT_FOUND) {
         static char reason[STATUS_MESSAGE_BYTES];
