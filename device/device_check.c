@@ -462,20 +462,21 @@ static enum status check_conv(const struct op_desc *desc)
 static enum status check_norm(const struct op_desc *desc)
 {
     const struct op_norm *u = &desc->u.norm;
-    const struct tensor *whole[] = {&u->residual, &u->y, &u->dy, &u->dx, &u->dresidual};
-    const struct tensor *vectors[] = {&u->scale,       &u->bias,       &u->running_mean,
-                                      &u->running_var, &u->saved_mean, &u->saved_inv_std,
-                                      &u->dscale,      &u->dbias};
+    enum { WHOLE = 5, VECTORS = 8 };
+    const struct tensor *whole[WHOLE] = {&u->residual, &u->y, &u->dy, &u->dx, &u->dresidual};
+    const struct tensor *vectors[VECTORS] = {&u->scale,       &u->bias,       &u->running_mean,
+                                             &u->running_var, &u->saved_mean, &u->saved_inv_std,
+                                             &u->dscale,      &u->dbias};
     struct op_tensor items[OP_TENSORS_MAX];
     int count = device__op_tensors(desc, items);
     for (int i = 0; i < count; i++) {
         const struct tensor *t = items[i].tensor;
-        for (size_t j = 0; j < sizeof whole / sizeof *whole; j++) {
+        for (int j = 0; j < WHOLE; j++) {
             if (t == whole[j] && present(t) && (!same_shape(t, &u->x) || t->dtype != u->x.dtype)) {
                 return contradiction(desc, "a tensor differs from x in shape or type");
             }
         }
-        for (size_t j = 0; j < sizeof vectors / sizeof *vectors; j++) {
+        for (int j = 0; j < VECTORS; j++) {
             if (t == vectors[j] && present(t) && !is_vector(t, u->x.c)) {
                 return contradiction(desc, "a vector is not one value a channel of x");
             }

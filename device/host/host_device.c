@@ -121,19 +121,15 @@ static enum status buffer_create(device *dev, size_t bytes, device_buffer **out)
     return STATUS_OK;
 }
 
-static void free_storage(struct host_storage *storage)
-{
-    host__list_remove(&storage->link);
-    free(storage->data);
-    free(storage);
-}
-
 static void buffer_destroy(device *dev, device_buffer *buffer)
 {
+    struct host_storage *storage = (struct host_storage *)(void *)buffer;
     if (host__synchronize(dev) != STATUS_OK) {
         status_clear();
     }
-    free_storage((struct host_storage *)(void *)buffer);
+    host__list_remove(&storage->link);
+    free(storage->data);
+    free(storage);
 }
 
 static enum status host_buffer_create(device *dev, size_t bytes, enum host_memory kind,
@@ -179,13 +175,6 @@ static enum status host_buffer_create(device *dev, size_t bytes, enum host_memor
     return STATUS_OK;
 }
 
-static void free_staging(struct host_staging *staging)
-{
-    host__list_remove(&staging->link);
-    munmap(staging->data, staging->bytes);
-    free(staging);
-}
-
 static void host_buffer_destroy(device *dev, struct host_buffer *buffer)
 {
     struct host_device *host = host__of(dev);
@@ -196,8 +185,10 @@ static void host_buffer_destroy(device *dev, struct host_buffer *buffer)
     pthread_mutex_lock(&host->mutex);
     struct host_staging *staging = buffer->handle;
     host->page_locked_bytes -= staging->page_locked ? buffer->bytes : 0;
-    free_staging(staging);
+    host__list_remove(&staging->link);
     pthread_mutex_unlock(&host->mutex);
+    munmap(staging->data, staging->bytes);
+    free(staging);
 }
 
 /* --- Plans ------------------------------------------------------------------------------------ */
@@ -248,31 +239,25 @@ static enum status require_plans(device *dev, const struct json_value *plans, bo
 
 /* --- Opening ---------------------------------------------------------------------------------- */
 
+/* Frees what is left in a list; `item` is each object in turn. The list itself is not kept in order:
+ * the device goes with it. */
 #define FREE_LIST(head, type, ...)                                                                 \
-    while ((head)->next != (head)) {                                                               \
-        type *item = (type *)(void *)((unsigned char *)(head)->next - offsetof(type, link));       \
+    for (struct host_link *link = (head)->next, *next; link != (head); link = next) {              \
+        type *item = (type *)(void *)((unsigned char *)link - offsetof(type, link));               \
+        next = link->next;                                                                         \
         __VA_ARGS__                                                                                \
+        free(item);                                                                                \
     }
 
 static void close_host(device *dev)
 {
     struct host_device *host = host__of(dev);
     host__streams_fini(host);
-    FREE_LIST(&host->programs, device_program, {
-        host__list_remove(&item->link);
-        free(item->ops);
-        free(item);
-    })
-    FREE_LIST(&host->ops, device_op, {
-        host__list_remove(&item->link);
-        free(item);
-    })
-    FREE_LIST(&host->events, device_event, {
-        host__list_remove(&item->link);
-        free(item);
-    })
-    FREE_LIST(&host->storages, struct host_storage, { free_storage(item); })
-    FREE_LIST(&host->stagings, struct host_staging, { free_staging(item); })
+    FREE_LIST(&host->programs, device_program, { free(item->ops); })
+    FREE_LIST(&host->ops, device_op, {})
+    FREE_LIST(&host->events, device_event, {})
+    FREE_LIST(&host->storages, struct host_storage, { free(item->data); })
+    FREE_LIST(&host->stagings, struct host_staging, { munmap(item->data, item->bytes); })
     thread_pool_close(&host->pool);
     if (host->has_arithmetic) {
         pthread_mutex_destroy(&host->arithmetic);

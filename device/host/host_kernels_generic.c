@@ -17,6 +17,7 @@
 #define FILTERS 4
 
 typedef float vec __attribute__((vector_size(16)));
+typedef int32_t vec_bits __attribute__((vector_size(16)));
 
 static inline vec vec_load(const float *from)
 {
@@ -40,12 +41,11 @@ static inline vec vec_fma(vec a, vec b, vec c)
     return a * b + c;
 }
 
+/* All bits of the lanes below 0 are cleared. */
 static inline vec vec_relu(vec a)
 {
-    for (int i = 0; i < VEC_WIDTH; i++) {
-        a[i] = a[i] < 0.0F ? 0.0F : a[i];
-    }
-    return a;
+    vec_bits negative = a < vec_set(0.0F);
+    return (vec)((vec_bits)a & ~negative);
 }
 
 #include "device/host/host_kernels_body.h"

@@ -94,12 +94,12 @@ static void linear_weights(struct host_device *host, const device_op *op)
  * overflows; a NaN or infinity among the logits makes the loss a NaN. */
 static double loss_row(const float *logits, const float *targets, float *dlogits, size_t classes)
 {
-    double top = -INFINITY;
-    double total = 0.0, targets_sum = 0.0, loss = 0.0;
-    for (size_t c = 0; c < classes; c++) {
+    double top = (double)logits[0];
+    for (size_t c = 1; c < classes; c++) {
         top = (double)logits[c] > top ? (double)logits[c] : top;
     }
-    for (size_t c = 0; c < classes; c++) {
+    double total = exp((double)logits[0] - top), targets_sum = (double)targets[0], loss = 0.0;
+    for (size_t c = 1; c < classes; c++) {
         total += exp((double)logits[c] - top);
         targets_sum += (double)targets[c];
     }

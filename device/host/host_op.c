@@ -307,14 +307,14 @@ enum status host__program_create(device *dev, device_op *const *ops, size_t coun
     struct host_device *host = host__of(dev);
     (void)stream;
     device_program *program = calloc(1, sizeof *program);
-    device_op **copy = calloc(count > 0 ? count : 1, sizeof *copy);
+    device_op **copy = calloc(count > 0 ? count : 1, sizeof(void *));
     if (program == NULL || copy == NULL) {
         free(program);
         free(copy);
         return FAIL(STATUS_NO_MEMORY, "no memory for a program of %zu operations", count);
     }
     if (count > 0) {
-        memcpy(copy, ops, count * sizeof *copy);
+        memcpy(copy, ops, count * sizeof(void *));
     }
     *program = (device_program){.ops = copy, .count = count, .delay = -1.0};
     host__list_add(&host->programs, &program->link);

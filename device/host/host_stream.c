@@ -239,6 +239,7 @@ static enum status reserve_locked(device_stream *stream)
         return FAIL(STATUS_NO_MEMORY, "no memory for %zu entries of stream %s", capacity,
                     stream->name);
     }
+    assert(stream->pending == 0 || stream->capacity > 0);
     for (size_t i = 0; i < stream->pending; i++) {
         ring[i] = stream->ring[(stream->first + i) % stream->capacity];
     }
@@ -373,10 +374,10 @@ void host__streams_fini(struct host_device *host)
     for (struct host_link *l = host->streams.next; l != &host->streams; l = l->next) {
         wait_for(stream_at(l), stream_at(l)->submitted);
     }
-    while (host->streams.next != &host->streams) {
-        device_stream *stream = stream_at(host->streams.next);
+    for (struct host_link *l = host->streams.next, *next; l != &host->streams; l = next) {
+        device_stream *stream = stream_at(l);
+        next = l->next;
         end_thread(stream);
-        host__list_remove(&stream->link);
         free(stream->ring);
         free(stream);
     }
