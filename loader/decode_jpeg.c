@@ -126,7 +126,9 @@ static enum status fail_jpeg(const struct image_jpeg *state)
     case JERR_NO_BACKING_STORE:
         return FAIL(STATUS_NO_MEMORY, "no memory for this JPEG (%s); use fewer workers",
                     state->message);
-    case JERR_ARITH_NOTIMPL:
+#if JPEG_LIB_VERSION < 70
+    case JERR_ARITH_NOTIMPL: /* libraries with the later interface have no such message */
+#endif
     case JERR_NOT_COMPILED:
     case JERR_CONVERSION_NOTIMPL:
         return FAIL(STATUS_UNSUPPORTED, "this libjpeg-turbo cannot read it: %s", state->message);
