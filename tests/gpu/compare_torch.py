@@ -85,7 +85,7 @@ def run_pinline(args, folder, model, precision, weights, steps, rate, momentum, 
     with open(os.path.join(out, "log.jsonl"), encoding="utf-8") as file:
         for line in file:
             entry = json.loads(line)
-            if entry.get("type") == "step":
+            if entry["event"] == "step":
                 losses.append(entry["loss"])
     return losses, read_safetensors(os.path.join(out, "last.safetensors")), dump
 
