@@ -182,18 +182,21 @@ END_TEST
 
 START_TEST(test_resnet9)
 {
+    RIG_SKIP_LONG();
     compare(&(struct comparison){"resnet9", STEM_AUTO, 16, 2, 0, PRECISION_F32, 5e-6, 5e-5});
 }
 END_TEST
 
 START_TEST(test_resnet18_small_stem)
 {
+    RIG_SKIP_LONG();
     compare(&(struct comparison){"resnet18", STEM_SMALL, 9, 3, 2, PRECISION_F32, 5e-6, 5e-5});
 }
 END_TEST
 
 START_TEST(test_resnet18_large_stem)
 {
+    RIG_SKIP_LONG();
     compare(&(struct comparison){"resnet18", STEM_LARGE, 33, 2, 0, PRECISION_F32, 5e-6, 5e-5});
 }
 END_TEST
@@ -202,6 +205,7 @@ END_TEST
  * fall to the other side, and the maximum of a pool with it. */
 START_TEST(test_bfloat16)
 {
+    RIG_SKIP_LONG();
     compare(&(struct comparison){"probe", STEM_AUTO, 18, 6, 1, PRECISION_BF16, 1e-6, 1e-5});
     compare(&(struct comparison){"smallcnn", STEM_AUTO, 12, 5, 3, PRECISION_BF16, 1e-5, 0.03});
     compare(&(struct comparison){"resnet9", STEM_AUTO, 8, 4, 0, PRECISION_BF16, 1e-5, 0.03});

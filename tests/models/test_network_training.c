@@ -259,6 +259,7 @@ static void learn_by_heart(const char *model, int size, enum precision precision
 
 START_TEST(test_smallcnn_learns_16_images)
 {
+    RIG_SKIP_LONG();
     learn_by_heart("smallcnn", 16, PRECISION_F32);
     learn_by_heart("smallcnn", 16, PRECISION_BF16);
 }
@@ -266,6 +267,7 @@ END_TEST
 
 START_TEST(test_resnets_learn_16_images)
 {
+    RIG_SKIP_LONG();
     learn_by_heart("resnet9", 8, PRECISION_F32);
     learn_by_heart("resnet18", 8, PRECISION_F32);
 }
@@ -299,6 +301,7 @@ static uint64_t hash_after(const struct network_settings *settings, uint64_t see
 
 START_TEST(test_same_bits)
 {
+    RIG_SKIP_LONG();
     const struct network_settings settings = small_settings("smallcnn", PRECISION_F32);
     const uint64_t hash = hash_after(&settings, 1, 5, false);
     ck_assert_uint_eq(hash_after(&settings, 1, 5, false), hash);

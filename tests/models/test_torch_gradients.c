@@ -8,7 +8,6 @@
 #include "models/safetensors.h"
 #include "tests/support/check_run.h"
 #include "tests/support/network_rig.h"
-#include "tests/support/skip.h"
 
 #define MAX_ENTRIES 512
 #define CLASSES 7
@@ -127,6 +126,7 @@ static void compare(const char *python, const char *model, enum stem stem, int s
 
 START_TEST(test_gradients_of_pytorch)
 {
+    RIG_SKIP_LONG();
     const char *python = find_python();
     if (python == NULL) {
         SKIP_TEST("Python has no torch");

@@ -9,6 +9,26 @@
 #include <stdint.h>
 
 #include "models/network.h"
+#include "tests/support/skip.h"
+
+/* The thread sanitizer makes arithmetic tens of times slower, and what it looks for shows in any short
+ * step: long computations are left out under it. */
+#if defined(__SANITIZE_THREAD__)
+#define RIG_THREAD_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define RIG_THREAD_SANITIZER 1
+#endif
+#endif
+#ifndef RIG_THREAD_SANITIZER
+#define RIG_THREAD_SANITIZER 0
+#endif
+#define RIG_SKIP_LONG()                                                                            \
+    do {                                                                                           \
+        if (RIG_THREAD_SANITIZER) {                                                                \
+            SKIP_TEST("too long under the thread sanitizer");                                      \
+        }                                                                                          \
+    } while (0)
 
 struct network_rig {
     device *dev;
