@@ -42,13 +42,19 @@ static void bind(struct network_rig *rig, bool training)
 
 void rig_open(struct network_rig *rig, const struct network_settings *settings, bool floats)
 {
-    *rig = (struct network_rig){.settings = *settings, .floats = floats};
     struct device_settings wanted;
     device_settings_defaults(&wanted);
     wanted.kind = DEVICE_HOST;
     wanted.host_threads = 2;
     wanted.precision = settings->precision;
-    OK(device_open(&wanted, &rig->dev));
+    rig_open_on(rig, &wanted, settings, floats);
+}
+
+void rig_open_on(struct network_rig *rig, const struct device_settings *wanted,
+                 const struct network_settings *settings, bool floats)
+{
+    *rig = (struct network_rig){.settings = *settings, .floats = floats};
+    OK(device_open(wanted, &rig->dev));
     OK(device_stream_create(rig->dev, "compute", &rig->stream));
     OK(network_open(rig->dev, rig->stream, settings, &rig->net));
     const size_t batch =

@@ -49,6 +49,9 @@ struct step_scalars rig_scalars(void);
 /* Opens the host device with 2 threads, the network, binds the slot for training and evaluation, and
  * prepares. */
 void rig_open(struct network_rig *rig, const struct network_settings *settings, bool floats);
+/* The same on another device; its precision must be the network's. */
+void rig_open_on(struct network_rig *rig, const struct device_settings *wanted,
+                 const struct network_settings *settings, bool floats);
 void rig_close(struct network_rig *rig);
 
 /* One step of n images (NHWC, 3 channels) and waits. `pixels` is what `floats` says. */
