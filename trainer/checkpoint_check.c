@@ -30,7 +30,6 @@ static const char *const fixed_options[] = {
     "precision",
     "exact-decode",
     "exif-orientation",
-    "on-bad-image",
 };
 
 /* What changes the result from here on, which may be wanted. */

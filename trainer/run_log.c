@@ -270,6 +270,30 @@ enum status run_log_step(struct run_log *log, const struct train_step *step)
     return run_log_end(log, &writer);
 }
 
+/* A look at the GPU at the end of the epoch; null where there is none. */
+static void write_sample(struct json_writer *writer, device *dev)
+{
+    struct device_sample sample;
+    device_read_sample(dev, &sample);
+    json_key(writer, "gpu");
+    if (!sample.valid) {
+        json_null(writer);
+        return;
+    }
+    json_begin_object(writer);
+    json_key_int(writer, "busy_percent", sample.gpu_percent);
+    json_key_int(writer, "memory_busy_percent", sample.memory_percent);
+    json_key_int(writer, "memory_used_bytes", (int64_t)sample.memory_used);
+    json_key_int(writer, "sm_clock_mhz", sample.sm_clock_mhz);
+    json_key_int(writer, "sm_clock_max_mhz", sample.sm_clock_max_mhz);
+    json_key_int(writer, "memory_clock_mhz", sample.memory_clock_mhz);
+    json_key_int(writer, "temperature_c", sample.temperature_c);
+    json_key_double(writer, "power_w", sample.power_w);
+    json_key_int(writer, "throttle_reasons", (int64_t)sample.throttle_reasons);
+    json_key_int(writer, "other_processes", sample.other_processes);
+    json_end_object(writer);
+}
+
 enum status run_log_epoch(struct run_log *log, const struct job *job,
                           const struct train_epoch *epoch, const struct evaluation *evaluation)
 {
@@ -284,6 +308,7 @@ enum status run_log_epoch(struct run_log *log, const struct job *job,
     } else {
         json_null(&writer);
     }
+    write_sample(&writer, job->dev);
     TRY(run_log_end(log, &writer));
     fprintf(log->metrics, "%u,%zu,%llu,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,",
             epoch->epoch + 1, epoch->steps, (unsigned long long)epoch->samples, epoch->seconds,

@@ -129,8 +129,9 @@ static void *ask_for_stop(void *argument)
     return argument;
 }
 
-/* Goes on with the run in `parts`, asking for a stop after a random part of `length_ns`, until it is
- * done; returns how often it was interrupted. */
+/* Goes on with the run in `parts`, asking for a stop sooner or later, until it is done; returns how
+ * often it was interrupted. The first requests come at once, later ones after up to `length_ns`, which
+ * is about what a whole run takes. */
 static int run_in_parts(struct settings *settings, double length_ns, struct seen_run *part)
 {
     struct rng rng;
@@ -139,7 +140,8 @@ static int run_in_parts(struct settings *settings, double length_ns, struct seen
     settings->overwrite = true;
     for (int tries = 0; tries < 40; tries++) {
         pthread_t thread;
-        stop_after_ns = (uint64_t)(rng_uniform_double(&rng) * length_ns);
+        const double most = length_ns * tries / 20;
+        stop_after_ns = (uint64_t)(rng_uniform_double(&rng) * (tries < 20 ? most : length_ns));
         ck_assert_int_eq(pthread_create(&thread, NULL, ask_for_stop, NULL), 0);
         const uint64_t from = clock_now_ns();
         trainer_set_run(settings, -1, part);
@@ -175,7 +177,7 @@ START_TEST(test_stop_in_every_phase)
     assert_ok(&whole);
     const double length_ns = (double)(clock_now_ns() - begun);
     trainer_set_settings(&settings, SIZE, "parts");
-    ck_assert_int_gt(run_in_parts(&settings, 0.6 * length_ns, &part), 0);
+    ck_assert_int_gt(run_in_parts(&settings, length_ns, &part), 0);
     ck_assert_uint_eq(part.result.weights_hash, whole.result.weights_hash);
     ck_assert_double_eq(part.result.position.best_accuracy, whole.result.position.best_accuracy);
     trainer_set_end();
@@ -411,6 +413,40 @@ START_TEST(test_earlier_run_is_kept_unless_told)
 }
 END_TEST
 
+/* An image that cannot be read ends the run with its name; the state before is kept, and the run can
+ * go on without the image. */
+START_TEST(test_bad_image_ends_the_run_with_its_name)
+{
+    static struct seen_run seen;
+    struct settings settings;
+    size_t bytes;
+    trainer_set_begin(IMAGES, VAL, SIZE);
+    unsigned char *png = data_files_read("images/train/circle/000001.png", &bytes);
+    data_files_write("images/train/circle/000001.png", png, bytes / 2);
+    free(png);
+    trainer_set_settings(&settings, SIZE, "run");
+    trainer_set_run(&settings, -1, &seen);
+    ck_assert_msg(seen.status == STATUS_INVALID, "%s", status_message());
+    ck_assert_msg(strstr(status_message(), "circle/000001.png") != NULL, "%s", status_message());
+    ck_assert_msg(strstr(status_message(), "--resume") != NULL, "%s", status_message());
+    ck_assert_uint_lt(seen.steps, BATCHES);
+    const size_t before = seen.steps;
+    settings.resume = trainer_set_path("run/last.safetensors");
+    settings.loader.on_bad_image = BAD_IMAGE_SKIP;
+    trainer_set_run(&settings, -1, &seen);
+    assert_ok(&seen);
+    ck_assert_uint_eq(seen.steps, 2 * BATCHES - before);
+    char *log = (char *)data_files_read("run/log.jsonl", &bytes);
+    log = realloc(log, bytes + 1);
+    log[bytes] = '\0';
+    const char *line = strstr(log, "\"event\":\"bad_image\"");
+    ck_assert_ptr_nonnull(line);
+    ck_assert_ptr_nonnull(strstr(line, "circle/000001.png"));
+    free(log);
+    trainer_set_end();
+}
+END_TEST
+
 START_TEST(test_max_steps_ends_within_an_epoch)
 {
     static struct seen_run whole, cut, rest;
@@ -487,6 +523,7 @@ int main(void)
         test_divergence_names_rate_and_samples,
         test_log_and_metrics_can_be_read,
         test_earlier_run_is_kept_unless_told,
+        test_bad_image_ends_the_run_with_its_name,
         test_max_steps_ends_within_an_epoch,
         test_memory_files_and_threads_stay_flat,
     };
