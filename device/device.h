@@ -52,7 +52,8 @@ enum precision {
 enum host_mode {
     HOST_IMMEDIATE = 0, /* runs inside submit */
     HOST_DEFERRED,      /* runs only when somebody waits for it, as late as the events allow: a
-                           buffer reused too early is corrupted every time. For tests */
+                           buffer reused too early is corrupted every time; buffers begin as NaN.
+                           An event queried 10,000 times runs after all. For tests */
     HOST_SIMULATED      /* a thread a stream; copies and steps take the time that `simulated` says,
                            so that experiments have known answers. For tests */
 };
@@ -68,18 +69,18 @@ struct host_simulation {
 };
 
 struct device_settings {
-    enum device_kind kind;     /* default DEVICE_AUTO */
-    int index;                 /* GPU number among the visible ones, default 0 */
-    enum precision precision;  /* default PRECISION_F32 */
-    bool deterministic;        /* default true: only plans that give the same bits every time */
-    bool capture;              /* default true: programs run as captured graphs where possible */
-    bool spin;                 /* default false: host waits by spinning instead of blocking */
-    size_t workspace_limit;    /* bytes a plan may ask for; default 1 GiB */
-    int plan_candidates;       /* plans timed for each operation, 1 to 64; default 8 */
-    const char *plan_cache;    /* file of remembered plans, read at open and added to; NULL: none */
-    const char *cuda_libs;     /* folder searched first for CUDA's libraries; NULL: the usual places */
-    int host_threads;          /* of the host device's operations; 0: CPUs allowed */
-    enum host_mode host_mode;  /* default HOST_IMMEDIATE */
+    enum device_kind kind;    /* default DEVICE_AUTO */
+    int index;                /* GPU number among the visible ones, default 0 */
+    enum precision precision; /* default PRECISION_F32 */
+    bool deterministic;       /* default true: only plans that give the same bits every time */
+    bool capture;             /* default true: programs run as captured graphs where possible */
+    bool spin;                /* default false: host waits by spinning instead of blocking */
+    size_t workspace_limit;   /* bytes a plan may ask for; default 1 GiB */
+    int plan_candidates;      /* plans timed for each operation, 1 to 64; default 8 */
+    const char *plan_cache;   /* file of remembered plans, read at open and added to; NULL: none */
+    const char *cuda_libs; /* folder searched first for CUDA's libraries; NULL: the usual places */
+    int host_threads;      /* of the host device's operations; 0: CPUs allowed */
+    enum host_mode host_mode; /* default HOST_IMMEDIATE */
     struct host_simulation simulated;
 };
 
@@ -97,16 +98,16 @@ void device_close(device **dev);
 
 /* Facts that go into every result. Strings are zero-terminated, "" when unknown. */
 struct device_facts {
-    enum device_kind kind;      /* DEVICE_HOST or DEVICE_CUDA */
-    char name[128];             /* "NVIDIA H200", "host (OpenBLAS SkylakeX, 2 threads)" */
-    char driver[32];            /* "580.159.04" */
-    char runtime[32];           /* CUDA runtime "13.0" */
-    char cudnn[32];             /* "9.14.0" */
-    char blas[96];              /* cuBLAS version, or OpenBLAS's configuration and kernel */
+    enum device_kind kind; /* DEVICE_HOST or DEVICE_CUDA */
+    char name[128];        /* "NVIDIA H200", "host (OpenBLAS SkylakeX, 2 threads)" */
+    char driver[32];       /* "580.159.04" */
+    char runtime[32];      /* CUDA runtime "13.0" */
+    char cudnn[32];        /* "9.14.0" */
+    char blas[96];         /* cuBLAS version, or OpenBLAS's configuration and kernel */
     char pci_bus[32];
     int compute_major, compute_minor;
-    int pcie_generation, pcie_width; /* as linked now, 0 when unknown */
-    int numa_node;                   /* -1 when unknown */
+    int pcie_generation, pcie_width;    /* as linked now, 0 when unknown */
+    int numa_node;                      /* -1 when unknown */
     uint64_t memory_total, memory_free; /* bytes on the device at the time of the call */
     bool copies_are_real; /* false on the host, where staging flags change waiting, not speed */
 };
@@ -145,9 +146,9 @@ struct host_buffer {
     void *data; /* page-aligned */
     size_t bytes;
     enum host_memory kind;
-    bool page_locked;      /* as the runtime answers when asked about `data`, not as requested */
-    double lock_seconds;   /* time that page-locking took */
-    void *handle;          /* the device's own */
+    bool page_locked;    /* as the runtime answers when asked about `data`, not as requested */
+    double lock_seconds; /* time that page-locking took */
+    void *handle;        /* the device's own */
 };
 
 /*
@@ -229,17 +230,17 @@ size_t tensor_bytes(const struct tensor *tensor);
  * Computed in double on the host. Field order is the layout (float index = order).
  */
 struct step_scalars {
-    float rate;             /* learning rate of this step */
-    float momentum;         /* SGD */
-    float decay;            /* weight decay (SGD: added to the gradient) */
-    float averaging;        /* batch norm: new running value = (1 - averaging) old + averaging new */
-    float beta1, beta2;     /* AdamW */
+    float rate;         /* learning rate of this step */
+    float momentum;     /* SGD */
+    float decay;        /* weight decay (SGD: added to the gradient) */
+    float averaging;    /* batch norm: new running value = (1 - averaging) old + averaging new */
+    float beta1, beta2; /* AdamW */
     float one_minus_beta1, one_minus_beta2;
-    float step_size;        /* AdamW: rate / (1 - beta1^t) */
-    float second_scale;     /* AdamW: 1 / sqrt(1 - beta2^t) */
-    float epsilon;          /* AdamW */
-    float decay_factor;     /* AdamW: 1 - rate * decay */
-    float reserved[4];      /* zero */
+    float step_size;    /* AdamW: rate / (1 - beta1^t) */
+    float second_scale; /* AdamW: 1 / sqrt(1 - beta2^t) */
+    float epsilon;      /* AdamW */
+    float decay_factor; /* AdamW: 1 - rate * decay */
+    float reserved[4];  /* zero */
 };
 
 /* --- Operations ----------------------------------------------------------------------------- */
