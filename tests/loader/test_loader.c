@@ -70,6 +70,63 @@ START_TEST(test_same_batches_for_any_number_of_workers)
 }
 END_TEST
 
+/* Whether the block shows the image, or its mirror image. */
+static bool shows(const struct seen *seen, const struct seen_batch *batch, int place, bool mirrored)
+{
+    const unsigned char *pixels =
+        batch->block + seen->layout.pixels_offset + (size_t)place * SIZE * SIZE * 3;
+    for (size_t y = 0; y < SIZE; y++) {
+        for (size_t x = 0; x < SIZE; x++) {
+            size_t from = mirrored ? SIZE - 1 - x : x;
+            for (size_t c = 0; c < 3; c++) {
+                if (pixels[(y * SIZE + x) * 3 + c] !=
+                    loader_set_pixel((int)batch->samples[place], (y * SIZE + from) * 3 + c)) {
+                    return false;
+                }
+            }
+        }
+    }
+    return true;
+}
+
+START_TEST(test_chance_depends_on_sample_and_epoch)
+{
+    enum { EPOCHS = 6 };
+    struct loader_set set;
+    struct loader_settings settings;
+    struct seen seen = {.count = 0};
+    bool mirrored[EPOCHS][COUNT];
+    int all = 0;
+    loader_set_open(&set, COUNT, SIZE, HOST_IMMEDIATE);
+    loader_set_settings(&set, &settings);
+    settings.augment.flip = 0.5;
+    loader *l = open_loader(&set, &settings);
+    for (uint32_t epoch = 0; epoch < EPOCHS; epoch++) {
+        ck_assert_int_eq(seen_read(&seen, &set, l, epoch, 0, SIZE_MAX), STATUS_OK);
+    }
+    for (size_t i = 0; i < seen.count; i++) {
+        const struct seen_batch *batch = &seen.batches[i];
+        for (int place = 0; place < batch->n; place++) {
+            bool flipped = shows(&seen, batch, place, true);
+            ck_assert(flipped || shows(&seen, batch, place, false));
+            mirrored[batch->epoch][batch->samples[place]] = flipped;
+            all += flipped ? 1 : 0;
+        }
+    }
+    /* 270 fair tosses: 135, with a deviation of 8.2. */
+    ck_assert_int_ge(all, 135 - 50);
+    ck_assert_int_le(all, 135 + 50);
+    for (int a = 0; a < EPOCHS; a++) {
+        for (int b = 0; b < a; b++) {
+            ck_assert(memcmp(mirrored[a], mirrored[b], sizeof mirrored[a]) != 0);
+        }
+    }
+    loader_close(&l);
+    seen_free(&seen);
+    loader_set_close(&set);
+}
+END_TEST
+
 START_TEST(test_partial_last_batch)
 {
     struct loader_set set;
@@ -579,6 +636,42 @@ static void expect_usage(const struct loader_set *set, const struct loader_setti
     ck_assert_msg(strstr(status_message(), word) != NULL, "%s: %s", word, status_message());
 }
 
+/* A main thread that does not come leaves the workers without slots, and without work. */
+START_TEST(test_full_ring_is_counted_as_waiting)
+{
+    struct loader_set set;
+    struct loader_settings settings;
+    struct loader_counters counters;
+    struct batch *batch = NULL;
+    loader_set_open(&set, COUNT, SIZE, HOST_IMMEDIATE);
+    loader_set_settings(&set, &settings);
+    settings.num_workers = 1;
+    settings.prefetch = 2;
+    loader *l = open_loader(&set, &settings);
+    ck_assert_int_eq(loader_begin_epoch(l, 0, 0), STATUS_OK);
+    unsigned char file[512];
+    uint64_t wanted = 8 * (uint64_t)loader_set_encode(&set, 0, file);
+    uint64_t until = clock_now_ns() + (uint64_t)20 * SECOND;
+    do {
+        clock_sleep_ns(1000000);
+        loader_read_counters(l, &counters);
+    } while (counters.bytes_read < wanted && clock_now_ns() < until);
+    clock_sleep_ns(100000000);
+    loader_read_counters(l, &counters);
+    ck_assert_uint_eq(counters.bytes_read, wanted);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(loader_next(l, &batch), STATUS_OK);
+        ck_assert_int_eq(loader_release(l, &batch), STATUS_OK);
+    }
+    ck_assert_int_eq(loader_next(l, &batch), STATUS_OK);
+    loader_read_counters(l, &counters);
+    ck_assert_uint_ge(counters.waits_slot, 1);
+    ck_assert_uint_ge(counters.wait_slot_ns, 30000000);
+    loader_close(&l);
+    loader_set_close(&set);
+}
+END_TEST
+
 START_TEST(test_wrong_settings_are_named)
 {
     struct loader_set set;
@@ -656,6 +749,7 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {test_same_batches_for_any_number_of_workers,
+                                  test_chance_depends_on_sample_and_epoch,
                                   test_partial_last_batch,
                                   test_resumes_at_any_batch,
                                   test_epochs_are_cancelled_and_skipped,
@@ -668,6 +762,7 @@ int main(void)
                                   test_blocked_read_is_left_behind,
                                   test_stop_ends_a_wait,
                                   test_memory_files_and_threads_stay_flat,
+                                  test_full_ring_is_counted_as_waiting,
                                   test_wrong_settings_are_named,
                                   test_shadow_holds_the_decoded_pixels};
     return check_run("loader", tests, sizeof tests / sizeof tests[0], 60);

@@ -167,11 +167,76 @@ START_TEST(test_cells_on_a_bus_that_takes_time)
 }
 END_TEST
 
+/* Blocking means that the copy is over when upload returns; otherwise nobody has waited for it. */
+START_TEST(test_only_blocking_uploads_wait)
+{
+    struct loader_set set;
+    loader_set_open(&set, COUNT, SIZE, HOST_DEFERRED);
+    for (int bits = 0; bits < 4; bits++) {
+        struct loader_settings settings;
+        struct batch *batch = NULL;
+        device_event *from = NULL;
+        device_event *to = NULL;
+        loader *l = NULL;
+        bool complete = false;
+        loader_set_settings(&set, &settings);
+        settings.non_blocking = (bits & 1) != 0;
+        settings.copy_stream = (bits & 2) != 0 ? COPY_STREAM_COMPUTE : COPY_STREAM_DEDICATED;
+        ck_assert_int_eq(loader_open(&settings, set.set, set.dev, set.stream, &l), STATUS_OK);
+        ck_assert_int_eq(loader_begin_epoch(l, 0, 0), STATUS_OK);
+        ck_assert_int_eq(loader_next(l, &batch), STATUS_OK);
+        ck_assert_int_eq(loader_upload(l, batch), STATUS_OK);
+        loader_copy_events(l, batch->slot, &from, &to);
+        ck_assert_int_eq(device_event_query(set.dev, to, &complete), STATUS_OK);
+        ck_assert_int_eq(complete, !settings.non_blocking);
+        /* The compute stream waits for the copy even where the host does not. */
+        ck_assert_int_eq(device_stream_wait(set.dev, set.stream), STATUS_OK);
+        ck_assert_int_eq(device_event_query(set.dev, to, &complete), STATUS_OK);
+        ck_assert(complete);
+        double milliseconds = -1;
+        ck_assert_int_eq(device_event_elapsed(set.dev, from, to, &milliseconds), STATUS_OK);
+        ck_assert_double_ge(milliseconds, 0);
+        loader_close(&l);
+    }
+    loader_set_close(&set);
+}
+END_TEST
+
+/* Copy times come from events: on this bus, bytes over rate and the start of each copy. */
+START_TEST(test_copy_times_are_those_of_the_bus)
+{
+    struct loader_set set;
+    struct loader_settings settings;
+    struct loader_counters counters;
+    struct seen seen = {.count = 0};
+    loader *l = NULL;
+    loader_set_open(&set, COUNT, 32, HOST_SIMULATED);
+    loader_set_settings(&set, &settings);
+    settings.pin_memory = PIN_ON;
+    ck_assert_int_eq(loader_open(&settings, set.set, set.dev, set.stream, &l), STATUS_OK);
+    ck_assert_int_eq(seen_read(&seen, &set, l, 0, 0, SIZE_MAX), STATUS_OK);
+    loader_read_counters(l, &counters);
+    /* 20 MB/s and 20 us a copy, as loader_set_open says; a loaded machine only makes it longer. */
+    double least = (double)counters.copy_bytes / 20e6 * 1e3 + (double)counters.copies * 0.02;
+    ck_assert_double_ge(counters.copy_device_ms, 0.99 * least);
+    ck_assert_double_le(counters.copy_device_ms, 20 * least);
+    loader_reset_counters(l);
+    loader_read_counters(l, &counters);
+    ck_assert_uint_eq(counters.copies + counters.images + counters.waits_copy, 0);
+    ck_assert_double_eq(counters.copy_device_ms, 0);
+    loader_close(&l);
+    seen_free(&seen);
+    loader_set_close(&set);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {test_every_cell_delivers_the_same_bytes,
                                   test_every_cell_delivers_the_same_bytes_when_copies_are_late,
                                   test_full_ring_waits_for_its_oldest_copy,
-                                  test_cells_on_a_bus_that_takes_time};
+                                  test_cells_on_a_bus_that_takes_time,
+                                  test_only_blocking_uploads_wait,
+                                  test_copy_times_are_those_of_the_bus};
     return check_run("loader_staging", tests, sizeof tests / sizeof tests[0], 0);
 }
