@@ -16,7 +16,7 @@ if ! command -v compute-sanitizer >/dev/null; then
     echo "SKIP: compute-sanitizer is not on the PATH"
     exit 0
 fi
-"$PINLINE" synth "$OUT/images" --quiet || exit 1
+"$PINLINE" synth "$OUT/images" --images 96 --val-images 40 --quiet || exit 1
 for model in $MODELS; do
     for precision in $PRECISIONS; do
         # 80 images in batches of 32: two full ones and a smaller last one; then evaluation. Plans are
