@@ -174,15 +174,18 @@ static enum status bind_slots(struct job *job, const loader *from,
 static enum status open_network(struct job *job)
 {
     struct network_settings *settings = &job->settings.network;
-    settings->train = job->use != JOB_EVALUATE;
+    settings->train = job->use != JOB_EVALUATE && !job->settings.forward_only;
     settings->image_size = job->settings.loader.size;
     settings->precision = job->settings.device.precision;
     settings->classes = dataset_class_count(job->train_set ? job->train_set : job->val_set);
     settings->train_batch = settings->train_last_batch = 0;
     settings->eval_batch = settings->eval_last_batch = 0;
-    if (job->train_loader) {
+    if (job->train_loader && settings->train) {
         read_batches(&job->train_layout, job->settings.loader.batch_size, &settings->train_batch,
                      &settings->train_last_batch);
+    } else if (job->train_loader) {
+        read_batches(&job->train_layout, job->settings.loader.batch_size, &settings->eval_batch,
+                     &settings->eval_last_batch);
     }
     if (job->val_loader) {
         read_batches(&job->val_layout, job->settings.eval_batch, &settings->eval_batch,
@@ -191,12 +194,16 @@ static enum status open_network(struct job *job)
     TRY(network_open(job->dev, job->compute, settings, &job->net));
     TRY(stop_check());
     if (job->train_loader) {
-        TRY(bind_slots(job, job->train_loader, &job->train_layout, true));
+        TRY(bind_slots(job, job->train_loader, &job->train_layout, settings->train));
     }
     if (job->val_loader) {
         TRY(bind_slots(job, job->val_loader, &job->val_layout, false));
     }
     TRY(network_prepare(job->net));
+    if (job->settings.step_seconds > 0) {
+        TRY(device_delay_program_create(job->dev, job->settings.step_seconds, job->compute,
+                                        &job->emulated_step, &job->emulated_seconds));
+    }
     return stop_check();
 }
 
@@ -245,6 +252,9 @@ void job_close(struct job *job)
 {
     loader_close(&job->train_loader);
     loader_close(&job->val_loader);
+    if (job->emulated_step) {
+        device_program_destroy(job->dev, &job->emulated_step);
+    }
     network_close(&job->net);
     if (job->dev && job->compute) {
         device_stream_destroy(job->dev, &job->compute);
@@ -266,6 +276,14 @@ enum status job_reset_weights(struct job *job)
         TRY(checkpoint_load_weights(job->settings.weights, job->settings.network.model, job->net));
     }
     return STATUS_OK;
+}
+
+enum status job_submit_step(struct job *job, int n)
+{
+    if (job->emulated_step) {
+        return device_program_submit(job->dev, job->emulated_step, job->compute);
+    }
+    return job->settings.forward_only ? network_evaluate(job->net, n) : network_train(job->net, n);
 }
 
 /* --- Writing -------------------------------------------------------------------------------- */

@@ -44,6 +44,8 @@ struct job {
     device_stream *compute;
     loader *train_loader, *val_loader;
     network *net;
+    device_program *emulated_step; /* of settings.step_seconds; NULL: the network's own step */
+    double emulated_seconds;       /* its length as calibrated */
     struct loader_layout train_layout, val_layout; /* of loaders that are open */
     struct schedule_plan schedule;
     uint64_t train_fingerprint, val_fingerprint; /* of the data; 0 where there is none */
@@ -70,6 +72,10 @@ void job_close(struct job *job);
 /* The weights of the beginning again, optimiser state zero: what an experiment does before it times
  * a cell. Statuses of network_initialise and checkpoint_load_weights. */
 enum status job_reset_weights(struct job *job) MUST_USE;
+
+/* Submits the step of a batch of n images that was ingested: training, inference where
+ * settings.forward_only is set, or the emulated step. Statuses of network_train. */
+enum status job_submit_step(struct job *job, int n) MUST_USE;
 
 /* Settings of the loader that evaluates: no chance, no shuffling, no smoothing, every image; random
  * resized crops are answered by the centre, everything else by the whole image. */

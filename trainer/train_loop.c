@@ -37,7 +37,10 @@ struct train_loop {
     struct job *job;
     struct train_hooks hooks;
     int ahead;
-    struct host_buffer losses_memory; /* RING losses, LOSS_STRIDE floats apart */
+    struct host_buffer losses_memory;    /* RING losses, LOSS_STRIDE floats apart */
+    struct host_buffer logits_memory;    /* settings.forward_only: RING times a batch's logits */
+    size_t logits_stride;                /* floats */
+    uint64_t turn_ns, free_ns, batch_ns; /* of the step in hand: as train_step's host_begin, ... */
     device_event *origin;
     struct entry ring[RING];
     uint64_t issued, seen; /* steps of this epoch: issued >= seen, issued - seen <= ahead */
@@ -77,7 +80,8 @@ static enum status open_statistics(train_loop *loop)
     struct device_facts facts;
     size_t floats = 1;
     TRY(device_read_facts(job->dev, &facts));
-    if (facts.kind != DEVICE_HOST || job->settings.device.host_mode != HOST_IMMEDIATE) {
+    if (facts.kind != DEVICE_HOST || job->settings.device.host_mode != HOST_IMMEDIATE ||
+        job->settings.forward_only || job->emulated_step) {
         return STATUS_OK;
     }
     for (int i = 0; i < network_parameter_count(job->net); i++) {
@@ -104,6 +108,11 @@ static enum status open_parts(train_loop *loop)
     }
     TRY(device_host_buffer_create(job->dev, RING * LOSS_STRIDE * sizeof(float),
                                   HOST_MEMORY_ALLOCATED, &loop->losses_memory));
+    if (job->settings.forward_only) {
+        loop->logits_stride = batch * (size_t)job->settings.network.classes;
+        TRY(device_host_buffer_create(job->dev, RING * loop->logits_stride * sizeof(float),
+                                      HOST_MEMORY_ALLOCATED, &loop->logits_memory));
+    }
     TRY(device_event_create(job->dev, true, &loop->origin));
     for (int i = 0; i < RING; i++) {
         struct entry *entry = &loop->ring[i];
@@ -159,6 +168,7 @@ void train_loop_close(train_loop **handle)
     }
     device_event_destroy(dev, &loop->origin);
     device_host_buffer_destroy(dev, &loop->losses_memory);
+    device_host_buffer_destroy(dev, &loop->logits_memory);
     free(loop->losses);
     free(loop->statistics);
     free(loop);
@@ -235,7 +245,8 @@ static enum status see_oldest(train_loop *loop)
 {
     struct entry *entry = &loop->ring[loop->seen % RING];
     const float *losses = loop->losses_memory.data;
-    entry->step.loss = losses[(loop->seen % RING) * LOSS_STRIDE];
+    /* An emulated step computes none. */
+    entry->step.loss = loop->job->emulated_step ? 0 : losses[(loop->seen % RING) * LOSS_STRIDE];
     TRY(read_times(loop, entry));
     loop->losses[loop->seen] = entry->step.loss;
     loop->seen++;
@@ -293,7 +304,7 @@ static enum status submit_step(train_loop *loop, int n)
     if (loop->statistics) {
         TRY(copy_statistics(loop, false));
     }
-    const enum status status = network_train(job->net, n);
+    const enum status status = job_submit_step(job, n);
     if (status == STATUS_INTERRUPTED && loop->statistics) {
         TRY(copy_statistics(loop, true));
     }
@@ -321,7 +332,7 @@ static enum status issue_step(train_loop *loop, struct batch **batch, uint64_t s
     TRY(loader_upload(job->train_loader, *batch));
     const uint64_t before_issue = clock_now_ns();
     TRY(device_event_record(job->dev, entry->begin, job->compute));
-    TRY(network_ingest(job->net, true, entry->slot, n));
+    TRY(network_ingest(job->net, !job->settings.forward_only, entry->slot, n));
     if (loop->verify) {
         TRY(verifier_submit(loop->verify, number, *batch, step));
     }
@@ -331,12 +342,19 @@ static enum status issue_step(train_loop *loop, struct batch **batch, uint64_t s
     TRY(loader_release(job->train_loader, batch));
     TRY(submit_step(loop, n));
     float *losses = loop->losses_memory.data;
-    TRY(network_read_results_async(job->net, n, &losses[number * LOSS_STRIDE], NULL));
+    float *logits = loop->logits_memory.data;
+    TRY(network_read_results_async(job->net, n, &losses[number * LOSS_STRIDE],
+                                   logits ? logits + (size_t)number * loop->logits_stride : NULL));
     TRY(device_event_record(job->dev, entry->end, job->compute));
     loop->issued++;
     const uint64_t after_issue = clock_now_ns();
     result->host.copy += clock_seconds(before_copy, before_issue);
     result->host.issue += clock_seconds(before_issue, after_issue);
+    entry->step.host_begin = clock_seconds(loop->begin_ns, loop->turn_ns);
+    entry->step.host_free = clock_seconds(loop->begin_ns, loop->free_ns);
+    entry->step.host_batch = clock_seconds(loop->begin_ns, loop->batch_ns);
+    entry->step.host_copied = clock_seconds(loop->begin_ns, before_issue);
+    entry->step.host_issued = clock_seconds(loop->begin_ns, after_issue);
     result->samples += (uint64_t)entry->step.good;
     result->rate = entry->step.rate;
     return STATUS_OK;
@@ -360,10 +378,12 @@ static enum status run_batches(train_loop *loop, uint32_t end_batch, struct batc
     const uint64_t first_step = (uint64_t)result->epoch * job->train_layout.batches;
     while (result->next_batch < end_batch) {
         TRY(stop_check());
+        loop->turn_ns = clock_now_ns();
         TRY(wait_for_steps(loop, (uint64_t)loop->ahead - 1, result));
-        const uint64_t before_batch = clock_now_ns();
+        loop->free_ns = clock_now_ns();
         const enum status status = loader_next(job->train_loader, batch);
-        result->host.wait_batch += clock_seconds(before_batch, clock_now_ns());
+        loop->batch_ns = clock_now_ns();
+        result->host.wait_batch += clock_seconds(loop->free_ns, loop->batch_ns);
         TRY(status);
         if (!*batch) {
             break;

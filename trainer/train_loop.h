@@ -34,6 +34,9 @@ struct train_step {
     double rate;
     /* On the device's clock, seconds since the epoch's begin: the batch's copy; from ingest to end. */
     double copy_begin, copy_end, begin, end;
+    /* On the host's clock, seconds since the epoch's begin: the step's turn came; the oldest step was
+     * waited for; the batch was there; its copy was issued or waited for; the step was issued. */
+    double host_begin, host_free, host_batch, host_copied, host_issued;
 };
 
 /* Seconds of the host's thread. Their sum is the epoch's time. */
