@@ -1,4 +1,3 @@
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +6,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "models/safetensors.h"
+#include "models/weights.h"
 #include "trainer/checkpoint.h"
 #include "trainer/checkpoint_internal.h"
 
@@ -99,103 +99,10 @@ static enum status check_hash(const char *path, const safetensors *file)
 
 /* --- Weights -------------------------------------------------------------------------------- */
 
-static void shape_text(int dims, const int64_t *shape, char *text, size_t bytes)
-{
-    size_t used = (size_t)snprintf(text, bytes, "[");
-    for (int d = 0; d < dims && used < bytes; d++) {
-        used += (size_t)snprintf(text + used, bytes - used, "%s%lld", d ? ", " : "",
-                                 (long long)shape[d]);
-    }
-    if (used < bytes) {
-        snprintf(text + used, bytes - used, "]");
-    }
-}
-
-static enum status check_shape(const char *path, const char *model,
-                               const struct parameter *parameter,
-                               const struct safetensors_entry *entry)
-{
-    const bool counter = parameter->kind == PARAMETER_COUNTER;
-    if (entry->dtype != (counter ? SAFETENSORS_I64 : SAFETENSORS_F32)) {
-        return FAIL(STATUS_MISMATCH, "%s: \"%s\" is not stored as %s; convert the file", path,
-                    entry->name, counter ? "I64" : "F32");
-    }
-    bool same = entry->dims == parameter->dims;
-    for (int d = 0; same && d < entry->dims; d++) {
-        same = entry->shape[d] == parameter->shape[d];
-    }
-    if (!same) {
-        char found[96], wanted[96];
-        shape_text(entry->dims, entry->shape, found, sizeof found);
-        shape_text(parameter->dims, parameter->shape, wanted, sizeof wanted);
-        return FAIL(STATUS_MISMATCH,
-                    "%s: \"%s\" has the shape %s, %s needs %s: the file is of another model, image "
-                    "size or number of classes",
-                    path, entry->name, found, model, wanted);
-    }
-    return STATUS_OK;
-}
-
-static enum status check_finite(const char *path, const struct safetensors_entry *entry)
-{
-    const uint8_t *bytes = entry->data;
-    for (size_t at = 0; entry->dtype == SAFETENSORS_F32 && at < entry->bytes; at += sizeof(float)) {
-        float value;
-        memcpy(&value, bytes + at, sizeof value);
-        if (!isfinite(value)) {
-            return FAIL(STATUS_INVALID, "%s: \"%s\" holds a value that is not finite", path,
-                        entry->name);
-        }
-    }
-    return STATUS_OK;
-}
-
 /* Names the model that a file says it holds. */
 static const char *recorded_model(const struct json_value *root)
 {
     return root ? json_member_string(root, "model", NULL) : NULL;
-}
-
-static enum status set_parameters(const char *path, const char *model, const safetensors *file,
-                                  network *net)
-{
-    const int count = network_parameter_count(net);
-    size_t used = 0;
-    for (int i = 0; i < count; i++) {
-        const struct parameter *parameter = network_parameter(net, i);
-        const struct safetensors_entry *entry = safetensors_find(file, parameter->name);
-        if (!entry && parameter->kind == PARAMETER_COUNTER) {
-            const int64_t zero = 0;
-            TRY(network_set_parameter(net, i, &zero));
-            continue;
-        }
-        if (!entry) {
-            return FAIL(STATUS_MISMATCH, "%s: \"%s\" is missing: the file is not of the model %s",
-                        path, parameter->name, model);
-        }
-        TRY(check_shape(path, model, parameter, entry));
-        TRY(check_finite(path, entry));
-        used++;
-    }
-    for (size_t i = 0; used != safetensors_count(file) && i < safetensors_count(file); i++) {
-        bool known = false;
-        for (int p = 0; p < count && !known; p++) {
-            known = strcmp(network_parameter(net, p)->name, safetensors_at(file, i)->name) == 0;
-        }
-        if (!known) {
-            return FAIL(STATUS_MISMATCH, "%s: %s has no \"%s\": the file is of another model", path,
-                        model, safetensors_at(file, i)->name);
-        }
-    }
-    /* All is known to fit before the first value changes. */
-    for (int i = 0; i < count; i++) {
-        const struct safetensors_entry *entry =
-            safetensors_find(file, network_parameter(net, i)->name);
-        if (entry) {
-            TRY(network_set_parameter(net, i, entry->data));
-        }
-    }
-    return STATUS_OK;
 }
 
 static enum status load_weights(const char *path, const char *model, const safetensors *file,
@@ -212,7 +119,7 @@ static enum status load_weights(const char *path, const char *model, const safet
     }
     json_document_destroy(&document);
     TRY(status);
-    return set_parameters(path, model, file, net);
+    return weights_load(path, model, file, net);
 }
 
 enum status checkpoint_load_weights(const char *path, const char *model, network *net)
@@ -451,6 +358,16 @@ static void warn_other_libraries(const checkpoint *from, struct job *job)
     }
 }
 
+/* The weights fitted, so a state that does not is not theirs. */
+static bool state_fits(const struct parameter *parameter, const struct safetensors_entry *entry)
+{
+    bool same = entry->dtype == SAFETENSORS_F32 && entry->dims == parameter->dims;
+    for (int d = 0; same && d < entry->dims; d++) {
+        same = entry->shape[d] == parameter->shape[d];
+    }
+    return same;
+}
+
 enum status checkpoint_restore(const checkpoint *from, struct job *job)
 {
     network *net = job->net;
@@ -467,7 +384,12 @@ enum status checkpoint_restore(const checkpoint *from, struct job *job)
             if (!entry) {
                 return FAIL(STATUS_MISMATCH, "the state beside %s has no \"%s\"", from->path, name);
             }
-            TRY(check_shape(from->path, job->settings.network.model, parameter, entry));
+            if (!state_fits(parameter, entry)) {
+                return FAIL(STATUS_MISMATCH,
+                            "the state beside %s has \"%s\" in another shape than the weights: "
+                            "start from them with --weights",
+                            from->path, name);
+            }
             TRY(network_set_state(net, i, which, entry->data));
         }
     }
