@@ -105,7 +105,6 @@ static void read_sample(device *dev, struct device_sample *sample)
 
 static enum status stream_create(device *dev, const char *name, device_stream **out)
 {
-    (void)dev;
     *out = NULL;
     struct device_stream *stream = calloc(1, sizeof *stream);
     if (stream == NULL) {
@@ -117,6 +116,7 @@ static enum status stream_create(device *dev, const char *name, device_stream **
         free(stream);
         CUDA_TRY(error);
     }
+    cuda_link_add(&cuda_of(dev)->streams, &stream->link, stream);
     *out = stream;
     return STATUS_OK;
 }
@@ -128,6 +128,7 @@ static void stream_destroy(device *dev, device_stream *stream)
         (void)cudnnSetStream(cuda->cudnn, cuda->tune_stream);
         cuda->cudnn_stream = cuda->tune_stream;
     }
+    cuda_link_remove(&stream->link);
     (void)cudaStreamDestroy(stream->stream);
     free(stream);
 }
@@ -163,6 +164,7 @@ static enum status event_create(device *dev, bool timed, device_event **out)
         free(event);
         CUDA_TRY(error);
     }
+    cuda_link_add(&cuda_of(dev)->events, &event->link, event);
     *out = event;
     return STATUS_OK;
 }
@@ -170,6 +172,7 @@ static enum status event_create(device *dev, bool timed, device_event **out)
 static void event_destroy(device *dev, device_event *event)
 {
     (void)dev;
+    cuda_link_remove(&event->link);
     (void)cudaEventDestroy(event->event);
     free(event);
 }
@@ -264,6 +267,21 @@ static void close_device(device *dev)
 {
     struct cuda_device *cuda = cuda_of(dev);
     (void)cudaDeviceSynchronize();
+    while (cuda->programs != NULL) {
+        cuda__program_destroy(dev, cuda->programs->object);
+    }
+    while (cuda->ops != NULL) {
+        cuda__op_destroy(dev, cuda->ops->object);
+    }
+    while (cuda->buffers != NULL) {
+        cuda__buffer_destroy(dev, cuda->buffers->object);
+    }
+    while (cuda->events != NULL) {
+        event_destroy(dev, cuda->events->object);
+    }
+    while (cuda->streams != NULL) {
+        stream_destroy(dev, cuda->streams->object);
+    }
     plan_builders__close(&cuda->builders);
     cuda__plans_close(cuda);
     while (cuda->masks != NULL) {

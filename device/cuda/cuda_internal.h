@@ -15,12 +15,41 @@
 struct cuda_plans;
 struct plan_builders;
 
+/* A place in a list of what a device owns, so that closing finds what was not destroyed. */
+struct cuda_link {
+    struct cuda_link *next, **previous;
+    void *object;
+};
+
+static inline void cuda_link_add(struct cuda_link **list, struct cuda_link *link, void *object)
+{
+    *link = (struct cuda_link){.next = *list, .previous = list, .object = object};
+    if (link->next != NULL) {
+        link->next->previous = &link->next;
+    }
+    *list = link;
+}
+
+static inline void cuda_link_remove(struct cuda_link *link)
+{
+    if (link->previous == NULL) {
+        return;
+    }
+    *link->previous = link->next;
+    if (link->next != NULL) {
+        link->next->previous = link->previous;
+    }
+    *link = (struct cuda_link){0};
+}
+
 struct device_stream {
+    struct cuda_link link;
     cudaStream_t stream;
     const char *name;
 };
 
 struct device_event {
+    struct cuda_link link;
     cudaEvent_t event;
     bool timed;
 };
@@ -28,6 +57,7 @@ struct device_event {
 /* Device memory; begins as every implementation's buffer does. */
 struct cuda_buffer {
     struct device_buffer base;
+    struct cuda_link link;
     void *data;
 };
 
@@ -72,6 +102,9 @@ struct cuda_device {
     size_t tuning_bytes;
     bool
         tuning_refused; /* there was not enough memory: plans are taken as the heuristics rank them */
+
+    /* What is open; see struct cuda_link. */
+    struct cuda_link *programs, *ops, *buffers, *events, *streams;
 
     struct cuda_plans *plans;
     struct plan_builders *builders; /* open while operations are created */

@@ -47,18 +47,13 @@ enum status cuda__buffer_create(device *dev, size_t bytes, device_buffer **out)
     if (buffer == NULL) {
         return FAIL(STATUS_NO_MEMORY, "no memory for a buffer");
     }
-    /* One value more than asked for may be read behind the end, see the ingest operation. */
-    size_t padded = 0;
-    if (!size_add(bytes, 16, &padded)) {
-        free(buffer);
-        return FAIL(STATUS_NO_MEMORY, "a buffer of %zu bytes is too large", bytes);
-    }
-    enum status status = cuda__allocate(cuda_of(dev), padded, "buffer", &buffer->data);
+    enum status status = cuda__allocate(cuda_of(dev), bytes, "buffer", &buffer->data);
     if (status != STATUS_OK) {
         free(buffer);
         return status;
     }
     buffer->base.bytes = bytes;
+    cuda_link_add(&cuda_of(dev)->buffers, &buffer->link, buffer);
     *out = &buffer->base;
     return STATUS_OK;
 }
@@ -67,6 +62,7 @@ void cuda__buffer_destroy(device *dev, device_buffer *buffer)
 {
     (void)dev;
     struct cuda_buffer *cuda = (struct cuda_buffer *)(void *)buffer;
+    cuda_link_remove(&cuda->link);
     (void)cudaFree(cuda->data);
     free(cuda);
 }

@@ -341,6 +341,7 @@ static enum status build(struct op_builder *builder, const struct op_desc *desc)
 
 void cuda__op_destroy(device *dev, device_op *op)
 {
+    cuda_link_remove(&op->link);
     for (int i = 0; i < OP_MAX_STEPS; i++) {
         cuda__step_fini(&op->steps[i]);
     }
@@ -372,6 +373,7 @@ enum status cuda__op_create(device *dev, const struct op_desc *desc, device_op *
         cuda__op_destroy(dev, op);
         return status;
     }
+    cuda_link_add(&cuda_of(dev)->ops, &op->link, op);
     *out = op;
     return STATUS_OK;
 }

@@ -47,6 +47,7 @@ struct step {
 #define OP_MAX_SCRATCH 4
 
 struct device_op {
+    struct cuda_link link;
     char label[128];
     struct step steps[OP_MAX_STEPS];
     int step_count;

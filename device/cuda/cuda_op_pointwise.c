@@ -130,7 +130,8 @@ enum status cuda__build_ingest(struct op_builder *builder, const struct op_inges
     }
     void *wide = NULL;
     bool done = false;
-    TRY(cuda__add_shared(builder, pixels * channels * size, channels, &wide));
+    /* Divided up by pixels: the zeros lie at other places for other channels or sizes of a value. */
+    TRY(cuda__add_shared(builder, pixels * channels * size, channels * 16 + size, &wide));
     if (channels == 4) {
         TRY(add_widening(builder, ingest, wide, &done));
     }

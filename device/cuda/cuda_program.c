@@ -8,6 +8,7 @@
 #include "device/cuda/plan_search.h"
 
 struct device_program {
+    struct cuda_link link;
     device_op **ops;
     size_t count;
     cudaGraphExec_t launch; /* NULL: replayed */
@@ -94,6 +95,7 @@ enum status cuda__program_create(device *dev, device_op *const *ops, size_t coun
         cuda__program_destroy(dev, program);
         return status;
     }
+    cuda_link_add(&cuda_of(dev)->programs, &program->link, program);
     *out = program;
     return STATUS_OK;
 }
@@ -101,6 +103,7 @@ enum status cuda__program_create(device *dev, device_op *const *ops, size_t coun
 void cuda__program_destroy(device *dev, device_program *program)
 {
     (void)dev;
+    cuda_link_remove(&program->link);
     drop_launch(program);
     if (program->memory != NULL) {
         (void)cudaFree(program->memory);
@@ -198,6 +201,7 @@ enum status cuda__delay_program_create(device *dev, double seconds, device_strea
         cuda__program_destroy(dev, program);
         return status;
     }
+    cuda_link_add(&cuda_of(dev)->programs, &program->link, program);
     *out = program;
     return STATUS_OK;
 }

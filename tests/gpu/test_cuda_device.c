@@ -230,6 +230,76 @@ START_TEST(events_order_streams)
 }
 END_TEST
 
+/* Everything is taken down while the device works: closing waits, and nothing is left behind. */
+START_TEST(early_close)
+{
+    struct device_settings settings = defaults();
+    OPEN(keeper, &settings);
+    struct host_buffer host = {0};
+    must(device_host_buffer_create(keeper, 1 << 20, HOST_MEMORY_REGISTERED, &host));
+    for (int round = 0; round < 2; round++) {
+        device *dev = open_with(&settings);
+        device_stream *stream = NULL;
+        device_event *event = NULL;
+        device_program *delay = NULL;
+        device_buffer *buffer = NULL;
+        double seconds = 0;
+        ck_assert_ptr_nonnull(dev);
+        must(device_stream_create(dev, "test", &stream));
+        must(device_event_create(dev, false, &event));
+        must(device_delay_program_create(dev, 0.03, stream, &delay, &seconds));
+        must(device_buffer_create(dev, 1 << 20, &buffer));
+        must(device_program_submit(dev, delay, stream));
+        must(device_copy_to_device(dev, stream, buffer, 0, host.data, 1 << 20));
+        must(device_event_record(dev, event, stream));
+        if (round == 0) {
+            device_program_destroy(dev, &delay);
+            device_buffer_destroy(dev, &buffer);
+            device_event_destroy(dev, &event);
+            device_stream_destroy(dev, &stream);
+        }
+        /* In the second round closing finds everything still there. */
+        device_close(&dev);
+        ck_assert_ptr_null(dev);
+    }
+    device_host_buffer_destroy(keeper, &host);
+    must(device_synchronize(keeper));
+    device_close(&keeper);
+}
+END_TEST
+
+/* A call that fails poisons the device: the same message from then on, and closing still works. */
+START_TEST(poison)
+{
+    struct device_settings settings = defaults();
+    OPEN(dev, &settings);
+    device_event *from = NULL;
+    device_event *to = NULL;
+    device_stream *stream = NULL;
+    double ms = 0;
+    must(device_stream_create(dev, "test", &stream));
+    must(device_event_create(dev, true, &from));
+    must(device_event_create(dev, true, &to));
+    /* Neither was recorded: the runtime refuses to compare them. */
+    ck_assert_int_eq(device_event_elapsed(dev, from, to, &ms), STATUS_DEVICE);
+    char message[STATUS_MESSAGE_BYTES];
+    snprintf(message, sizeof message, "%s", status_message());
+    ck_assert_ptr_nonnull(strstr(message, "cudaEventElapsedTime"));
+    ck_assert_int_eq(device_synchronize(dev), STATUS_DEVICE);
+    ck_assert_str_eq(status_message(), message);
+    ck_assert_int_eq(device_event_record(dev, from, stream), STATUS_DEVICE);
+    device_event_destroy(dev, &from);
+    device_event_destroy(dev, &to);
+    device_stream_destroy(dev, &stream);
+    device_close(&dev);
+    /* Another device in the same process is not concerned. */
+    dev = open_with(&settings);
+    ck_assert_ptr_nonnull(dev);
+    must(device_synchronize(dev));
+    device_close(&dev);
+}
+END_TEST
+
 /* --- Programs and plans --------------------------------------------------------------------- */
 
 /* A convolution with its buffers. */
@@ -433,9 +503,15 @@ int main(int argc, char **argv)
     if (argc > 1 && strcmp(argv[1], "-v") == 0) {
         log_set_level(LOG_VERBOSE);
     }
-    const TTest *const tests[] = {
-        facts_and_wrong_index, staging_memory, too_much_memory, events_order_streams, programs,
-        plans_are_remembered,  doctor};
+    const TTest *const tests[] = {facts_and_wrong_index,
+                                  staging_memory,
+                                  too_much_memory,
+                                  events_order_streams,
+                                  early_close,
+                                  poison,
+                                  programs,
+                                  plans_are_remembered,
+                                  doctor};
     Suite *suite = suite_create("cuda device");
     for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
         TCase *one = tcase_create(tests[i]->name);

@@ -345,6 +345,52 @@ START_TEST(conv_backward)
 }
 END_TEST
 
+/* Values far beyond and far below what half precision holds: no plan may go through it. */
+START_TEST(conv_range)
+{
+    OPEN(_i);
+    const struct conv_case *s = &conv_cases[1];
+    static const double sizes[][2] = {{1e6, 1e-9}, {1e-9, 1e6}};
+    for (int i = 0; i < 2; i++) {
+        const double large = sizes[i][0];
+        const double small = sizes[i][1];
+        struct item x = random_between(dev, stream, data, s->n, s->h, s->w, s->c, -large, large);
+        struct item w = random_between(dev, stream, data, s->k, 3, 3, s->c, -small, small);
+        struct item dy = random_between(dev, stream, data, s->n, s->h, s->w, s->k, -small, small);
+        struct item y = poisoned(dev, stream, data, s->n, s->h, s->w, s->k);
+        struct item dx = poisoned(dev, stream, data, s->n, s->h, s->w, s->c);
+        struct item dw = poisoned(dev, stream, data, s->k, 3, 3, s->c);
+        double *expected = doubles(tensor_elements(&x.t));
+        struct op_desc desc = {.kind = OP_CONV, .label = "conv of extremes"};
+        desc.u.conv = (struct op_conv){.x = x.t,
+                                       .w = w.t,
+                                       .y = y.t,
+                                       .dy = dy.t,
+                                       .dx = dx.t,
+                                       .dw = dw.t,
+                                       .stride = 1,
+                                       .pad = 1};
+        reference_conv(x.v, shape(&x), w.v, shape(&w), NULL, 1, 1, false, expected, shape(&y));
+        run(dev, stream, &desc);
+        expect(dev, stream, "conv of extremes", &y, expected, product_bound[_i]);
+        desc.kind = OP_CONV_BACKWARD_DATA;
+        reference_conv_backward_data(dy.v, shape(&dy), w.v, shape(&w), 1, 1, expected, shape(&dx));
+        run(dev, stream, &desc);
+        expect(dev, stream, "conv backward data of extremes", &dx, expected, product_bound[_i]);
+        desc.kind = OP_CONV_BACKWARD_FILTER;
+        reference_conv_backward_filter(x.v, shape(&x), dy.v, shape(&dy), 1, 1, expected,
+                                       shape(&dw));
+        run(dev, stream, &desc);
+        expect(dev, stream, "conv backward filter of extremes", &dw, expected, product_bound[_i]);
+        free(expected);
+        struct item *all[] = {&x, &w, &dy, &y, &dx, &dw};
+        for (size_t j = 0; j < 6; j++) {
+            drop(dev, all[j]);
+        }
+    }
+}
+END_TEST
+
 START_TEST(bias_backward)
 {
     OPEN(_i);
@@ -1051,7 +1097,7 @@ int main(int argc, char **argv)
     const TTest *const tests[] = {pixels,       relu_add_cast, updates,        program,
                                   linear,       softmax_loss,  global_average, bias_backward,
                                   max_pool,     norm_plain,    norm_relu,      norm_residual,
-                                  conv_forward, conv_backward};
+                                  conv_forward, conv_range,    conv_backward};
     Suite *suite = suite_create("cuda operations");
     for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
         TCase *one = tcase_create(tests[i]->name);
