@@ -322,6 +322,26 @@ START_TEST(deferred_catches_a_slot_reused_too_early)
 }
 END_TEST
 
+/* An event recorded again belongs to its last record: when the earlier one runs after it, on another
+ * stream, the time stays that of the last. */
+START_TEST(deferred_old_record_leaves_the_time)
+{
+    open_mode(HOST_DEFERRED, NULL);
+    device_stream *early = stream("early"), *late = stream("late");
+    device_event *e = event(true), *after = event(true);
+    double ms = -1.0;
+    MUST(device_event_record(dev, e, early));
+    MUST(device_event_record(dev, e, late));
+    MUST(device_event_record(dev, after, late));
+    MUST(device_event_wait(dev, after));
+    clock_sleep_ns(2000000);
+    MUST(device_stream_wait(dev, early));
+    MUST(device_event_elapsed(dev, e, after, &ms));
+    ck_assert_double_ge(ms, 0.0);
+    device_close(&dev);
+}
+END_TEST
+
 /* A caller that only polls gets there in the end. */
 START_TEST(deferred_polling_ends)
 {
@@ -523,6 +543,7 @@ int main(void)
     tcase_add_loop_test(every, programs_run, 0, 3);
     tcase_add_test(deferred, deferred_runs_as_late_as_it_may);
     tcase_add_test(deferred, deferred_catches_a_slot_reused_too_early);
+    tcase_add_test(deferred, deferred_old_record_leaves_the_time);
     tcase_add_test(deferred, deferred_polling_ends);
     tcase_add_test(deferred, deferred_buffers_begin_as_nan);
     tcase_add_test(simulated, simulated_copies_take_their_time);
