@@ -278,8 +278,8 @@ static bool is_smoothed(const struct jpeg_decompress_struct *info)
     return false;
 }
 
-/* Leaves out the columns that nobody wants, if they are many. The columns beside the wanted ones are
- * decoded too, since smooth chroma upsampling looks at its neighbours. */
+/* Leaves out the columns that nobody wants, if they are many. The columns beside the wanted ones
+ * are decoded too, since smooth chroma upsampling looks at its neighbours. */
 static void crop_columns(struct jpeg_decompress_struct *info, const struct image_sink *sink,
                          JDIMENSION *origin, JDIMENSION *columns)
 {

@@ -1,4 +1,4 @@
-/* PBM, PGM and PPM, plain and raw (netpbm's pbm(5), pgm(5), ppm(5)): the first picture of a file. */
+/* PBM, PGM and PPM, plain and raw (netpbm's pbm(5), pgm(5), ppm(5)): a file's first picture. */
 #include "base/size.h"
 #include "loader/image_internal.h"
 

@@ -62,15 +62,6 @@ static void *limited_realloc(void *memory, size_t bytes)
 /* Scans that a progressive JPEG may have; each costs a pass over the picture. */
 #define MOST_SCANS 100
 
-#define TEXT_OF(token) #token
-#define VERSION_TEXT(token) TEXT_OF(token)
-
-const char *image__stb_version(void)
-{
-    /* The library says its minor version in a comment alone. */
-    return VERSION_TEXT(STBI_VERSION) ".x";
-}
-
 static enum status check_jpeg(struct image_bytes file, const struct image_header *header)
 {
     if (!image__jpeg_ends(file, header->body)) {

@@ -4,8 +4,8 @@
  *
  * What is read: PNG (libpng, or stb_image for 8 bits and less), JPEG (libjpeg-turbo, or stb_image),
  * BMP, GIF (first frame), TGA, PSD (stb_image), PBM, PGM and PPM (a reader of this program). The
- * kind is told from the content, never from a name. What is known but not read (WebP, TIFF, HEIF and
- * others) is refused by its name.
+ * kind is told from the content, never from a name. What is known but not read (WebP, TIFF, HEIF
+ * and others) is refused by its name.
  *
  * Pixels are what Pillow's convert("RGB") gives: palettes and 1, 2 and 4 bits expanded, grey
  * repeated, alpha and transparency dropped without blending, gamma and colour profiles ignored,
@@ -56,8 +56,8 @@ void image_settings_defaults(struct image_settings *settings);
 
 /*
  * Sets `libraries` from a list such as "turbo,libpng,stb" (no spaces, none twice, not empty).
- * STATUS_USAGE naming the word; STATUS_UNSUPPORTED for a library that this build lacks. *settings is
- * unchanged on failure.
+ * STATUS_USAGE naming the word; STATUS_UNSUPPORTED for a library that this build lacks. *settings
+ * is unchanged on failure.
  */
 enum status image_settings_parse_libraries(struct image_settings *settings,
                                            const char *text) MUST_USE;
@@ -66,11 +66,12 @@ enum status image_settings_parse_libraries(struct image_settings *settings,
 char *image_settings_libraries_text(const struct image_settings *settings, char *text,
                                     size_t bytes);
 
-/* Names and versions of the libraries in this build, "libjpeg-turbo 2.1.5, libpng 1.6.39, stb_image
- * 2.27", and the instruction set of the resampler, for doctor and run logs. Cut to `bytes`; returns
- * `text`. Thread-safe. */
+/* Names and versions of the libraries in this build, "libjpeg-turbo 2.1.5, libpng 1.6.39, stb_image"
+ * (which does not tell its version), for doctor and run logs. Cut to `bytes`; returns `text`. */
 char *image_libraries_versions(char *text, size_t bytes);
-const char *image_resample_target(void); /* "avx2" or "c" */
+
+/* The instruction set that resampling uses on this machine: "avx2" or "c". */
+const char *image_resample_target(void);
 
 /* --- What a file is ------------------------------------------------------------------------ */
 
@@ -116,14 +117,14 @@ struct image_facts {
 
 enum image_fill {
     IMAGE_FILL_ZERO,   /* black: 0 before normalisation */
-    IMAGE_FILL_REFLECT /* mirrored without repeating the edge, as numpy's and torchvision's reflect */
+    IMAGE_FILL_REFLECT /* mirrored without repeating the edge, as in torchvision */
 };
 
 /*
  * The crop box of the source is resized to resize_width x resize_height, of which the output shows
- * the window of width x height at (window_x, window_y); where the window lies outside of the resized
- * picture, `fill` says what is seen. Then it is mirrored if `flip`. Only window pixels are computed,
- * and only source rows that they need are decoded where the format allows it. As in torchvision's
+ * the window of width x height at (window_x, window_y); where the window lies outside of the
+ * resized picture, `fill` says what is seen. Then it is mirrored if `flip`. Only window pixels are
+ * computed, and only source rows that they need are decoded where the format allows it. As in torchvision's
  * crop followed by resize, the filter never sees pixels outside the crop box.
  */
 struct image_view {
@@ -159,13 +160,13 @@ size_t image_decoder_bytes(const image_decoder *decoder);
 /*
  * Tells what `bytes` bytes at `data` are, from their header alone; applies the limits. A file that
  * passes may still be cut or damaged further on.
- * STATUS_INVALID (empty, cut within the header, broken header), STATUS_UNSUPPORTED (a known kind, or
- * a variant of PNG or JPEG, that is not read; the message names it), STATUS_LIMIT.
+ * STATUS_INVALID (empty, cut within the header, broken header), STATUS_UNSUPPORTED (a known kind,
+ * or a variant of PNG or JPEG, that is not read; the message names it), STATUS_LIMIT.
  */
 enum status image_probe(image_decoder *decoder, const void *data, size_t bytes,
                         struct image_facts *facts) MUST_USE;
 
-/* Where the pixels go, and as what. Rows without padding, channels R G B next to each other (HWC). */
+/* Where the pixels go, and as what. Rows without padding, R G B next to each other (HWC). */
 enum image_format {
     IMAGE_U8, /* uint8_t [height][width][3] */
     IMAGE_F32 /* float [height][width][3], (x / 255 - mean[c]) / std[c] */
@@ -179,8 +180,9 @@ struct image_output {
 
 /*
  * Decodes and renders a file by `view`, whose crop box must lie inside the image (draw it for the
- * facts of image_probe), otherwise STATUS_INTERNAL. The filter is the antialiased triangle ("bilinear" of Pillow and of
- * torchvision with antialias=True), within 1 of 255 of theirs when nothing is decoded scaled down.
+ * facts of image_probe), otherwise STATUS_INTERNAL. The filter is the antialiased triangle
+ * ("bilinear" of Pillow and of torchvision with antialias=True), within 1 of 255 of theirs when
+ * nothing is decoded scaled down.
  * The result depends on data, settings, view and format alone.
  * Statuses of image_probe; STATUS_INVALID for damaged or cut data; STATUS_NO_MEMORY.
  */
@@ -197,8 +199,8 @@ enum status image_render_pixels(image_decoder *decoder, const uint8_t *pixels, u
                                 const struct image_output *output) MUST_USE;
 
 /*
- * The whole image, never scaled, as uint8_t [height][width][3] into `pixels`, which holds `capacity`
- * bytes: at least 3 * width * height of image_probe's facts, otherwise STATUS_LIMIT. *facts (may be
+ * The whole image, never scaled, as uint8_t [height][width][3] into `pixels`, which holds
+ * `capacity` bytes: at least 3 * width * height of image_probe's facts, otherwise STATUS_LIMIT. *facts (may be
  * NULL) is filled. Statuses as image_render.
  */
 enum status image_decode_rgb(image_decoder *decoder, const void *data, size_t bytes,

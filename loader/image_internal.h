@@ -59,8 +59,8 @@ enum status image__check_settings(const struct image_settings *settings) MUST_US
 enum status image__buffer_reserve(struct image_buffer *buffer, size_t bytes) MUST_USE;
 
 /*
- * Takes the rows of one picture in order. A decoder calls begin with the size of the picture that it
- * will deliver, then may look at left .. bottom to learn what is wanted, calls layout with the
+ * Takes the rows of one picture in order. A decoder calls begin with the size of the picture that
+ * it will deliver, then may look at left .. bottom to learn what is wanted, calls layout with the
  * columns that its rows will hold, and then row and done (or take) for every row from top to
  * bottom - 1 at least; rows above and below are accepted and ignored. Up to RESAMPLE_AHEAD rows may
  * be asked for at a time.
@@ -104,8 +104,8 @@ void image__trim(struct image_decoder *decoder);
 
 /* The kind that is read, or IMAGE_UNKNOWN. */
 enum image_kind image__sniff(struct image_bytes file);
-/* Fails with a message that says what the data are instead: STATUS_INVALID for an empty file and for
- * what is no image at all, STATUS_UNSUPPORTED for other kinds of images. */
+/* Fails with a message that says what the data are instead: STATUS_INVALID for an empty file and
+ * for what is no image at all, STATUS_UNSUPPORTED for other kinds of images. */
 enum status image__fail_unknown(struct image_bytes file) MUST_USE;
 
 /* --- image_*.c: headers ---------------------------------------------------------------------- */
@@ -187,6 +187,5 @@ size_t image__png_bytes(const struct image_png *png);
 /* Versions as text; "" when the build lacks the library. */
 const char *image__turbo_version(void);
 const char *image__libpng_version(void);
-const char *image__stb_version(void);
 
 #endif

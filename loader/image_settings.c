@@ -130,9 +130,8 @@ char *image_settings_libraries_text(const struct image_settings *settings, char 
 
 char *image_libraries_versions(char *text, size_t bytes)
 {
-    snprintf(text, bytes, "%s%s%slibpng %s, stb_image %s", has_turbo() ? "libjpeg-turbo " : "",
-             image__turbo_version(), has_turbo() ? ", " : "", image__libpng_version(),
-             image__stb_version());
+    snprintf(text, bytes, "%s%s%slibpng %s, stb_image", has_turbo() ? "libjpeg-turbo " : "",
+             image__turbo_version(), has_turbo() ? ", " : "", image__libpng_version());
     return text;
 }
 

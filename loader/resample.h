@@ -63,7 +63,22 @@ struct resample_axis {
     size_t scratch_capacity;
 };
 
-/* The inner loops. `rows`: taps pointers to n bytes; `line`: n values; see resample.c. */
+/* Memory for `need` elements, 64-byte aligned and followed by slack, in place of `memory`, which
+ * holds *capacity: it only grows, and contents are lost when it does. NULL when there is none. */
+void *resample__grow(void *memory, size_t *capacity, size_t need, size_t element) MUST_USE;
+/* STATUS_NO_MEMORY. */
+enum status resample__no_memory(size_t count) MUST_USE;
+
+/* The position of the resized picture that is seen at `position`, or -1 for nothing. */
+int64_t resample__fill_position(int64_t position, uint32_t resize, enum image_fill fill);
+/* Fills *axis for *key, unless it is already. STATUS_NO_MEMORY. */
+enum status resample__build_axis(struct resample_axis *axis,
+                                 const struct resample_key *key) MUST_USE;
+void resample__axis_fini(struct resample_axis *axis);
+size_t resample__axis_bytes(const struct resample_axis *axis);
+
+/* The inner loops. `rows`: taps pointers to n bytes; `line`: n values. See
+ * resample_plain.c for what they compute. */
 struct resample_kernels {
     const char *name;
     void (*vertical_few)(const uint8_t *const *rows, const uint16_t *weights, uint32_t taps,
@@ -116,7 +131,7 @@ enum status resample_begin(struct resample *resample, const struct image_view *v
                            const struct image_output *output, uint32_t width, uint32_t height,
                            int shift) MUST_USE;
 
-/* Delivered rows will hold columns origin .. origin + row_pixels - 1, which include left .. right-1.
+/* Delivered rows will hold columns origin .. origin + row_pixels - 1, left .. right - 1 among them.
  * STATUS_NO_MEMORY. */
 enum status resample_layout(struct resample *resample, uint32_t origin,
                             uint32_t row_pixels) MUST_USE;

@@ -61,7 +61,7 @@ enum image_kind image__sniff(struct image_bytes file)
     return IMAGE_UNKNOWN;
 }
 
-/* --- What is not read -------------------------------------------------------------------------- */
+/* --- What is not read ------------------------------------------------------------------------ */
 
 struct other_kind {
     size_t offset;

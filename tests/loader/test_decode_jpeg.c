@@ -1,4 +1,4 @@
-/* JPEG of every kind, beside the plainest use of libjpeg; colours by formula; and what is refused. */
+/* JPEG of every kind, beside the plainest use of libjpeg; colours by formula; what is refused. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -224,7 +224,7 @@ START_TEST(test_parts_are_those_of_the_whole)
 }
 END_TEST
 
-/* Decoding at a reduced scale is near the exact rendering, and off by default only where allowed. */
+/* Decoding at a reduced scale is near the exact rendering, and happens only where it covers. */
 START_TEST(test_reduced_scales_are_near)
 {
     SKIP_WITHOUT_JPEG();
@@ -331,7 +331,7 @@ START_TEST(test_bytes_that_do_not_belong_are_no_fault)
 }
 END_TEST
 
-/* An object kept from file to file remembers tables: a file that lacks its own must not get them. */
+/* An object kept from file to file remembers tables: one that lacks its own must not get them. */
 START_TEST(test_tables_of_one_file_do_not_serve_the_next)
 {
     static const int markers[] = {0xdb, 0xc4};

@@ -255,7 +255,7 @@ START_TEST(test_claims_without_data)
 }
 END_TEST
 
-/* Several threads, each with a decoder of its own, some with bad files: all get their own pixels. */
+/* Several threads, each with its decoder, one of them with bad files: all get their own pixels. */
 struct job {
     struct made_image image;
     const char *fault; /* what went wrong, NULL for nothing */

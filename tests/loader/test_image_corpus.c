@@ -1,4 +1,4 @@
-/* Every file of the fuzzers' corpus goes through what the fuzzers do. Runs in the root of the tree. */
+/* Every file of the fuzzers' corpus goes through what the fuzzers do. Runs in the tree's root. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -272,6 +272,32 @@ START_TEST(test_windows_padding_and_flips)
 }
 END_TEST
 
+/* A window that the picture does not reach is black, in a decoder that has drawn nothing before. */
+START_TEST(test_a_window_beside_the_picture_is_black)
+{
+    static const int32_t corners[][2] = {{0, 8}, {0, -8}, {8, 0}, {-8, 0}, {100, -100}};
+    uint8_t *pixels = picture(10, 10, 0);
+
+    for (size_t i = 0; i < sizeof(corners) / sizeof(corners[0]); i++) {
+        image_decoder *decoder = check_open(NULL);
+        uint8_t out[8 * 8 * 3];
+        struct image_output output = {.format = IMAGE_U8, .pixels = out};
+        struct image_view view;
+        memset(out, 0xa5, sizeof(out));
+        image_view_whole(10, 10, 8, &view);
+        view.window_x = corners[i][0];
+        view.window_y = corners[i][1];
+        ck_assert_int_eq(image_render_pixels(decoder, pixels, 10, 10, 3, &view, &output),
+                         STATUS_OK);
+        for (size_t j = 0; j < sizeof(out); j++) {
+            ck_assert_uint_eq(out[j], 0);
+        }
+        image_decoder_close(&decoder);
+    }
+    free(pixels);
+}
+END_TEST
+
 START_TEST(test_floats_are_the_bytes_normalised)
 {
     image_decoder *decoder = check_open(NULL);

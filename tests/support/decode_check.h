@@ -1,5 +1,5 @@
-/* Checks that a file decodes to what it must, or is refused as it must be. Each check decodes with a
- * decoder of its own unless one is given. */
+/* Checks that a file decodes to what it must, or is refused as it must be. Each check has a decoder
+ * of its own. */
 #ifndef PINLINE_TESTS_SUPPORT_DECODE_CHECK_H
 #define PINLINE_TESTS_SUPPORT_DECODE_CHECK_H
 
@@ -9,8 +9,8 @@
 /* A decoder for the libraries in `order` ("turbo,libpng,stb"; NULL for the default), exact. */
 image_decoder *check_open(const char *order);
 
-/* The file's pixels are exactly image->rgb, whole and rendered at its own size. `what` goes into the
- * message. */
+/* The file's pixels are exactly image->rgb, whole and rendered at its own size. `what` goes into
+ * the message. */
 void check_pixels(const char *order, const struct made_image *image, const char *what);
 
 /* Decoding fails with `status` and a message that contains `text`, whole and rendered; the decoder
