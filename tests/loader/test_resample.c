@@ -469,11 +469,15 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {
-        test_within_one_of_the_exact_filter,      test_rows_by_hand,
-        test_a_flat_picture_stays_flat,           test_windows_padding_and_flips,
-        test_floats_are_the_bytes_normalised,     test_grey_is_repeated,
-        test_a_view_that_does_not_fit_is_refused, test_versions_agree_bit_for_bit,
-        test_nothing_is_written_beyond_the_output};
+    const TTest *const tests[] = {test_within_one_of_the_exact_filter,
+                                  test_rows_by_hand,
+                                  test_a_flat_picture_stays_flat,
+                                  test_windows_padding_and_flips,
+                                  test_a_window_beside_the_picture_is_black,
+                                  test_floats_are_the_bytes_normalised,
+                                  test_grey_is_repeated,
+                                  test_a_view_that_does_not_fit_is_refused,
+                                  test_versions_agree_bit_for_bit,
+                                  test_nothing_is_written_beyond_the_output};
     return check_run("resample", tests, sizeof tests / sizeof tests[0], 60);
 }
