@@ -267,20 +267,26 @@ static void close_device(device *dev)
 {
     struct cuda_device *cuda = cuda_of(dev);
     (void)cudaDeviceSynchronize();
-    while (cuda->programs != NULL) {
-        cuda__program_destroy(dev, cuda->programs->object);
+    struct cuda_link *next = NULL;
+    for (struct cuda_link *link = cuda->programs; link != NULL; link = next) {
+        next = link->next;
+        cuda__program_destroy(dev, link->object);
     }
-    while (cuda->ops != NULL) {
-        cuda__op_destroy(dev, cuda->ops->object);
+    for (struct cuda_link *link = cuda->ops; link != NULL; link = next) {
+        next = link->next;
+        cuda__op_destroy(dev, link->object);
     }
-    while (cuda->buffers != NULL) {
-        cuda__buffer_destroy(dev, cuda->buffers->object);
+    for (struct cuda_link *link = cuda->buffers; link != NULL; link = next) {
+        next = link->next;
+        cuda__buffer_destroy(dev, link->object);
     }
-    while (cuda->events != NULL) {
-        event_destroy(dev, cuda->events->object);
+    for (struct cuda_link *link = cuda->events; link != NULL; link = next) {
+        next = link->next;
+        event_destroy(dev, link->object);
     }
-    while (cuda->streams != NULL) {
-        stream_destroy(dev, cuda->streams->object);
+    for (struct cuda_link *link = cuda->streams; link != NULL; link = next) {
+        next = link->next;
+        stream_destroy(dev, link->object);
     }
     plan_builders__close(&cuda->builders);
     cuda__plans_close(cuda);

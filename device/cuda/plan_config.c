@@ -62,7 +62,7 @@ bool plan_config__read(struct plan_config *config)
         }
         int added = snprintf(config->id + length, sizeof config->id - (size_t)length, "%c%d=%lld",
                              i == 0 ? ':' : ',', (int)type, (long long)value);
-        if (added < 0 || (size_t)(length + added) >= sizeof config->id) {
+        if (added < 0 || (size_t)length + (size_t)added >= sizeof config->id) {
             return false;
         }
         length += added;

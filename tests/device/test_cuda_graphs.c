@@ -32,12 +32,13 @@ static check_function find_check(void)
         ck_assert_ptr_nonnull(slash);
         *slash = '\0';
     }
-    strcat(path, "/pinline_cuda.so");
-    if (access(path, R_OK) != 0) {
-        snprintf(why_not, sizeof why_not, "the CUDA device is not built here (%.300s)", path);
+    char plugin[PATH_MAX + 32];
+    snprintf(plugin, sizeof plugin, "%s/pinline_cuda.so", path);
+    if (access(plugin, R_OK) != 0) {
+        snprintf(why_not, sizeof why_not, "the CUDA device is not built here (%.300s)", plugin);
         return NULL;
     }
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void *library = dlopen(plugin, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
         snprintf(why_not, sizeof why_not, "%.500s", dlerror());
         /* Only a library of CUDA's own may be missing. */
@@ -51,7 +52,7 @@ static check_function find_check(void)
     return check;
 }
 
-#define FIND(check)                                                                                \
+#define FIND()                                                                                     \
     check_function check = find_check();                                                           \
     if (check == NULL) {                                                                           \
         SKIP_TEST(why_not);                                                                        \
@@ -250,7 +251,7 @@ static void ends(check_function check, enum dtype data, int n, int input, int si
 
 START_TEST(smallcnn)
 {
-    FIND(check);
+    FIND();
     static const int batches[] = {512, 17};
     for (int i = 0; i < 4; i++) {
         enum dtype data = TYPES(i / 2);
@@ -273,7 +274,7 @@ END_TEST
 
 START_TEST(resnet9)
 {
-    FIND(check);
+    FIND();
     for (int i = 0; i < 2; i++) {
         enum dtype data = TYPES(i);
         conv(check, data, 128, 32, 4, 64, 3, 1, false);
@@ -290,7 +291,7 @@ END_TEST
 
 START_TEST(resnet18)
 {
-    FIND(check);
+    FIND();
     for (int i = 0; i < 2; i++) {
         enum dtype data = TYPES(i);
         conv(check, data, 64, 224, 4, 64, 7, 2, false);
@@ -313,7 +314,7 @@ END_TEST
 
 START_TEST(probe)
 {
-    FIND(check);
+    FIND();
     for (int i = 0; i < 2; i++) {
         struct op_desc desc = {.kind = OP_CONV, .label = "conv + bias + relu"};
         enum dtype data = TYPES(i);
@@ -332,7 +333,7 @@ END_TEST
 /* The builder itself refuses what cuDNN would let pass. */
 START_TEST(contradictions)
 {
-    FIND(check);
+    FIND();
     struct op_desc desc = {.kind = OP_CONV, .label = "wrong"};
     desc.u.conv = (struct op_conv){.x = tensor(DTYPE_F32, 2, 8, 8, 4),
                                    .w = tensor(DTYPE_F32, 8, 3, 3, 4),

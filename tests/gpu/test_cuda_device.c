@@ -47,8 +47,8 @@ static device *open_with(const struct device_settings *settings)
     return dev;
 }
 
-#define OPEN(dev, settings)                                                                        \
-    device *dev = open_with(settings);                                                             \
+#define OPEN(settings)                                                                             \
+    device *dev = open_with((settings));                                                           \
     if (dev == NULL) {                                                                             \
         SKIP_TEST(missing);                                                                        \
     }
@@ -58,7 +58,7 @@ static device *open_with(const struct device_settings *settings)
 START_TEST(facts_and_wrong_index)
 {
     struct device_settings settings = defaults();
-    OPEN(dev, &settings);
+    OPEN(&settings);
     struct device_facts facts;
     struct device_sample sample;
     must(device_read_facts(dev, &facts));
@@ -89,7 +89,7 @@ END_TEST
 START_TEST(staging_memory)
 {
     struct device_settings settings = defaults();
-    OPEN(dev, &settings);
+    OPEN(&settings);
     static const enum host_memory kinds[] = {HOST_MEMORY_PAGEABLE, HOST_MEMORY_REGISTERED,
                                              HOST_MEMORY_ALLOCATED};
     device_stream *stream = NULL;
@@ -130,7 +130,7 @@ END_TEST
 START_TEST(too_much_memory)
 {
     struct device_settings settings = defaults();
-    OPEN(dev, &settings);
+    OPEN(&settings);
     device_buffer *buffer = NULL;
     struct host_buffer host = {0};
     enum status status = device_buffer_create(dev, (size_t)1 << 50, &buffer);
@@ -159,7 +159,7 @@ END_TEST
 START_TEST(events_order_streams)
 {
     struct device_settings settings = defaults();
-    OPEN(dev, &settings);
+    OPEN(&settings);
     device_stream *first = NULL;
     device_stream *second = NULL;
     device_event *done = NULL;
@@ -234,11 +234,12 @@ END_TEST
 START_TEST(early_close)
 {
     struct device_settings settings = defaults();
-    OPEN(keeper, &settings);
+    OPEN(&settings);
+    device *keeper = dev;
     struct host_buffer host = {0};
     must(device_host_buffer_create(keeper, 1 << 20, HOST_MEMORY_REGISTERED, &host));
     for (int round = 0; round < 2; round++) {
-        device *dev = open_with(&settings);
+        dev = open_with(&settings);
         device_stream *stream = NULL;
         device_event *event = NULL;
         device_program *delay = NULL;
@@ -272,7 +273,7 @@ END_TEST
 START_TEST(poison)
 {
     struct device_settings settings = defaults();
-    OPEN(dev, &settings);
+    OPEN(&settings);
     device_event *from = NULL;
     device_event *to = NULL;
     device_stream *stream = NULL;
@@ -365,7 +366,7 @@ START_TEST(programs)
         settings.capture = round != 0;
         /* One candidate: the same plan in each round. */
         settings.plan_candidates = 1;
-        OPEN(dev, &settings);
+        OPEN(&settings);
         device_stream *stream = NULL;
         struct layer small;
         struct layer large;
@@ -435,7 +436,7 @@ START_TEST(plans_are_remembered)
         if (round == 2) {
             settings.plan_cache = NULL;
         }
-        OPEN(dev, &settings);
+        OPEN(&settings);
         device_stream *stream = NULL;
         struct layer layer;
         device_op *op = NULL;
@@ -490,7 +491,7 @@ static void count_line(void *context, bool problem, const char *text)
 START_TEST(doctor)
 {
     struct device_settings settings = defaults();
-    OPEN(dev, &settings);
+    OPEN(&settings);
     device_close(&dev);
     int lines = 0;
     device_doctor(NULL, &settings, count_line, &lines);

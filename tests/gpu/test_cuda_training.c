@@ -68,6 +68,11 @@ static void keep_gradients(struct network_rig *rig, struct trace *trace)
     }
 }
 
+static bool same_bits(const void *a, const void *b, size_t bytes)
+{
+    return memcmp(a, b, bytes) == 0;
+}
+
 /* False, with the reason in `why`, when there is no such device. */
 static bool train(const struct job *job, enum precision precision, enum device_kind kind,
                   struct trace *trace, char *why, size_t bytes)
@@ -167,9 +172,9 @@ START_TEST(both_devices)
     ck_assert_msg(error <= gradient_bound[precision], "gradients differ by %g", error);
     ck_assert_msg(first <= first_loss_bound[precision], "first losses differ by %g", first);
     ck_assert_msg(worst <= last_loss_bound[precision], "losses differ by %g", worst);
-    ck_assert(memcmp(gpu.losses, again.losses, sizeof gpu.losses) == 0);
+    ck_assert(same_bits(gpu.losses, again.losses, sizeof gpu.losses));
     ck_assert(gpu.hash == again.hash);
-    ck_assert(memcmp(&gpu.evaluation, &again.evaluation, sizeof(float)) == 0);
+    ck_assert(same_bits(&gpu.evaluation, &again.evaluation, sizeof(float)));
     free(gpu.gradients);
     free(again.gradients);
     free(host.gradients);
