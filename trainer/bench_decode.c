@@ -77,7 +77,7 @@ static enum status read_blobs(struct decode_bench *b, const dataset *set)
     }
     const size_t edge = (size_t)b->settings->loader.size;
     b->capacity = edge * edge * 3 > b->capacity ? edge * edge * 3 : b->capacity;
-    b->pixels = malloc(b->capacity);
+    b->pixels = malloc(b->capacity > 0 ? b->capacity : 1);
     if (!b->pixels) {
         return FAIL(STATUS_NO_MEMORY, "no memory for pixels (%zu bytes)", b->capacity);
     }

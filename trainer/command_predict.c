@@ -249,7 +249,7 @@ static void print_result(struct output *output, const char *path, const struct p
 static enum status predict_files(predictor *p, const struct file_list *list, int batch,
                                  struct output *output)
 {
-    struct prediction *results = calloc((size_t)batch, sizeof *results);
+    struct prediction *results = calloc(PREDICTOR_BATCH, sizeof *results);
     enum status status = STATUS_OK;
     if (!results) {
         return FAIL(STATUS_NO_MEMORY, "no memory for the results of a batch");

@@ -148,7 +148,7 @@ static enum status bind_slots(struct job *job, const loader *from,
                               const struct loader_layout *layout, bool training)
 {
     const struct loader_settings *settings = &job->settings.loader;
-    device_buffer **buffers = calloc((size_t)layout->slots, sizeof *buffers);
+    device_buffer **buffers = calloc((size_t)layout->slots, sizeof(device_buffer *));
     if (!buffers) {
         return FAIL(STATUS_NO_MEMORY, "no memory for a list of %d slots", layout->slots);
     }
