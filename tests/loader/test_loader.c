@@ -245,6 +245,39 @@ START_TEST(test_epochs_are_cancelled_and_skipped)
 }
 END_TEST
 
+/* Workers have begun the next epoch when another one is asked for, or another place in it. */
+START_TEST(test_prefetched_epoch_is_only_a_guess)
+{
+    static const struct {
+        uint32_t epoch, first;
+    } asked[] = {{0, 0}, {5, 0}, {2, 0}, {3, 0}, {4, 3}, {4, 0}, {5, BATCHES}, {6, 0}};
+    struct loader_set set;
+    struct loader_settings settings;
+    loader_set_open(&set, COUNT, SIZE, HOST_IMMEDIATE);
+    loader_set_settings(&set, &settings);
+    settings.shuffle = true;
+    loader *l = open_loader(&set, &settings);
+    settings.num_workers = 0;
+    for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
+        struct seen seen = {.count = 0};
+        struct seen wanted = {.count = 0};
+        loader *fresh = open_loader(&set, &settings);
+        ck_assert_int_eq(seen_read(&wanted, &set, fresh, asked[i].epoch, asked[i].first, SIZE_MAX),
+                         STATUS_OK);
+        ck_assert_int_eq(seen_read(&seen, &set, l, asked[i].epoch, asked[i].first, SIZE_MAX),
+                         STATUS_OK);
+        ck_assert_uint_eq(seen.count, BATCHES - asked[i].first);
+        ck_assert(seen_equal(&wanted, &seen));
+        loader_close(&fresh);
+        seen_free(&seen);
+        seen_free(&wanted);
+        clock_sleep_ns(20000000);
+    }
+    loader_close(&l);
+    loader_set_close(&set);
+}
+END_TEST
+
 START_TEST(test_closes_at_any_time)
 {
     struct loader_set set;
@@ -753,6 +786,7 @@ int main(void)
                                   test_partial_last_batch,
                                   test_resumes_at_any_batch,
                                   test_epochs_are_cancelled_and_skipped,
+                                  test_prefetched_epoch_is_only_a_guess,
                                   test_closes_at_any_time,
                                   test_ranks_read_their_shares,
                                   test_bad_images_are_skipped,
