@@ -87,8 +87,9 @@ struct op_tensor {
  * returns their number, 0 for an unknown kind. The other tensors of the description are ignored. */
 int device__op_tensors(const struct op_desc *desc, struct op_tensor items[OP_TENSORS_MAX]);
 
-/* "conv backward data": a word or two, never NULL. */
+/* "conv backward data", "f32": a word or two, never NULL. */
 const char *device__op_kind_name(enum op_kind kind);
+const char *device__dtype_name(enum dtype dtype);
 
 /* The host implementation. */
 enum status device__open_host(const struct device_settings *settings, device **out) MUST_USE;

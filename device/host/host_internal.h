@@ -169,6 +169,23 @@ static inline struct host_device *host__of(device *dev)
 enum status host__open_with_kernels(const struct device_settings *settings, const char *kernels,
                                     device **out) MUST_USE;
 
+/* --- host_queue.c ----------------------------------------------------------------------------- */
+
+/* Appends work to the stream, or runs it at once in immediate mode. STATUS_NO_MEMORY. */
+enum status host__submit(device_stream *stream, const struct host_work *work) MUST_USE;
+/* Runs a program at once, and gives it up between operations, before its first update, when a stop is
+ * asked for. STATUS_INTERRUPTED. */
+enum status host__run_program_until_stop(struct host_device *host,
+                                         const device_program *program) MUST_USE;
+/* Returns once the stream has done `sequence` works. */
+void host__wait_for(device_stream *stream, uint64_t sequence);
+/* The thread of a simulated stream; nothing in other modes. end waits until the queue is empty. */
+enum status host__start_thread(device_stream *stream) MUST_USE;
+void host__end_thread(device_stream *stream);
+/* Keeps the caller until `seconds` after `start_ns`. */
+void host__occupy_caller(uint64_t start_ns, double seconds);
+bool host__is_mark(const struct host_work *work);
+
 /* --- host_stream.c ---------------------------------------------------------------------------- */
 
 enum status host__stream_create(device *dev, const char *name, device_stream **out);
