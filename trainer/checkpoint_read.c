@@ -241,6 +241,9 @@ bool checkpoint__belongs(const char *weights, const char *state)
 static enum status open_pair(const char *path, const struct checkpoint__paths *paths,
                              checkpoint *from)
 {
+    if (!file_exists(path) && !file_exists(paths->state)) {
+        return FAIL(STATUS_NOT_FOUND, "there is no checkpoint %s; check the path", path);
+    }
     if (!file_exists(paths->state)) {
         return FAIL(STATUS_NOT_FOUND,
                     "%s: there is no %s beside it, so it is weights alone and cannot be resumed; "

@@ -92,7 +92,12 @@ const char *options_nearest(const char *text, const char *const *names)
     int best = 1 + (int)strlen(text) / 3;
     for (size_t i = 0; names[i]; i++) {
         int distance = edit_distance(text, names[i]);
-        /* "workers" for "num-workers": half a name is as good as one wrong letter. */
+        /* Half a name is as good as one wrong letter: "workers" for "num-workers". */
+        for (const char *part = strchr(names[i], '-'); part && strlen(text) >= 4;
+             part = strchr(part + 1, '-')) {
+            const int rest = 1 + edit_distance(text, part + 1);
+            distance = rest < distance ? rest : distance;
+        }
         if (distance > 1 && strlen(text) >= 4 && strstr(names[i], text)) {
             distance = 1;
         }

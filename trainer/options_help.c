@@ -59,7 +59,7 @@ static void describe_default(const struct option *option, const void *base, char
         const char *value = colon + 1 + strspn(colon + 1, " ");
         size_t length = strlen(value);
         length -= length > 0; /* the closing brace */
-        if (value[0] == '"' && length >= 2) {
+        if ((value[0] == '"' || value[0] == '[') && length >= 2) {
             value++;
             length -= 2;
         }
