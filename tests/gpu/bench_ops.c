@@ -1,7 +1,7 @@
 /*
  * Times every operation of a training step inside one captured program of 20 runs, over copies of its
  * buffers that together exceed the GPU's cache several times. Usage:
- *   bench_ops [f32|tf32|bf16] [smallcnn-32|smallcnn-224|resnet18-224|all] [batch] [file of plans] [v]
+ *   bench_ops [f32|tf32|bf16] [smallcnn-32|smallcnn-224|resnet18-224|first|all] [batch] [file of plans] [v]
  * Prints one line an operation: microseconds, and GB/s counting each tensor read or written once.
  */
 #include <stdio.h>
@@ -310,6 +310,16 @@ static void resnet18(int n)
     ends(n, 224, 7, 7, 512, 1000, 11690000);
 }
 
+/* The first convolutions with three channels, and padded to four and eight: what padding is worth. */
+static void first_layers(int n)
+{
+    for (int c = 3; c <= 8; c += c == 3 ? 1 : 4) {
+        conv(n, 224, 224, c, 64, 7, 2, true, 1);
+        conv(n, 224, 224, c, 32, 3, 1, true, 1);
+        conv(n * 8, 32, 32, c, 32, 3, 1, true, 1);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const char *precision = argc > 1 ? argv[1] : "bf16";
@@ -329,8 +339,8 @@ int main(int argc, char **argv)
     data = settings.precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_F32;
     must(device_open(&settings, &dev));
     must(device_stream_create(dev, "bench", &stream));
-    static const char *const names[] = {"smallcnn-32", "smallcnn-224", "resnet18-224"};
-    for (int i = 0; i < 3; i++) {
+    static const char *const names[] = {"smallcnn-32", "smallcnn-224", "resnet18-224", "first"};
+    for (int i = 0; i < 4; i++) {
         if (!all && strcmp(what, names[i]) != 0) {
             continue;
         }
@@ -340,8 +350,10 @@ int main(int argc, char **argv)
         printf("== %s, %s, batch %d\n", names[i], precision, n);
         if (i < 2) {
             smallcnn(n, i == 0 ? 32 : 224);
-        } else {
+        } else if (i == 2) {
             resnet18(n);
+        } else {
+            first_layers(n);
         }
         printf(
             "== %s, %s, batch %d: %.3f ms a step as the sum of its operations; %.1f s to measure\n",
