@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures the trainer on a machine with a GPU, part by part, and prints what came out.
 #
-#   tests/gpu/measure.sh [PART...]      parts: right same learn copies step cells; all by default
+#   tests/gpu/measure.sh [PART...]      parts: right same faults learn copies step cells; all by default
 #
 # From the environment:
 #   PINLINE   the program (build/pinline)
@@ -16,7 +16,7 @@ cd "$(dirname "$0")/../.." || exit 1
 : "${PINLINE:=build/pinline}" "${CIFAR:=}" "${PHOTOS:=}" "${PEERS:=}" "${OUT:=build/measured}"
 : "${ROUNDS:=2}" "${WORKERS:=4 16}" "${PEER_ROUNDS:=2}" "${MODELS:=smallcnn,resnet18}" "${CANDIDATES:=8}"
 parts=("$@")
-[ $# -gt 0 ] || parts=(right same learn copies step cells)
+[ $# -gt 0 ] || parts=(right same faults learn copies step cells)
 scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
 mkdir -p "$OUT"
@@ -52,6 +52,31 @@ print(len(result["cells"]), "cells,", len(runs), "runs; different loss hashes:",
 PY
 }
 
+# A loader with a planted fault must be caught by --verify-batches within 2,000 steps, and the real one
+# must pass the same run.
+faults() {
+    local fault program status
+    part "planted faults against --verify-batches"
+    many_photos
+    for fault in NONE REUSE NO_WAIT; do
+        program=$PINLINE
+        if [ "$fault" != NONE ]; then
+            make -s -j"$(nproc)" ${DEPS:+DEPS="$DEPS"} BUILD="$scratch/$fault" "CPPFLAGS=-DPINLINE_FAULT_$fault" \
+                >"$scratch/$fault.log" 2>&1 || cat "$scratch/$fault.log"
+            program=$scratch/$fault/pinline
+        fi
+        "$program" train --data "$scratch/photos" --model probe --size 224 --transfer f32 --cache decoded \
+            --pin-memory --non-blocking --copy-stream dedicated --prefetch 4 --num-workers 8 --verify-batches \
+            --max-steps 2000 --epochs 1000 --eval-every 0 --lr 0.001 --overwrite --quiet --out "$scratch/run" \
+            --plan-cache "$cache" --plan-candidates "$CANDIDATES" >"$scratch/$fault.out" 2>&1
+        status=$?
+        printf '%-8s exit status %d %s\n' "$fault" "$status" "$(tail -n 1 "$scratch/$fault.out" | cut -c1-200)"
+        if [ "$fault" = NONE ] && [ "$status" -ne 0 ] || [ "$fault" != NONE ] && [ "$status" -ne 5 ]; then
+            failed=1
+        fi
+    done
+}
+
 learn() {
     part "smallcnn on CIFAR-10 as JPEG, 10 epochs, bf16"
     check "$PINLINE" train --data "$CIFAR" --model smallcnn --precision bf16 --epochs 10 --batch-size 128 \
@@ -61,7 +86,8 @@ learn() {
 
 copies() {
     part "copies of a job that is bound by them: probe, 224, f32, decoded in memory"
-    check "$PINLINE" ablate --data "$PHOTOS" --model probe --size 224 --transfer f32 --cache decoded \
+    many_photos
+    check "$PINLINE" ablate --data "$scratch/photos" --val-fraction 0 --model probe --size 224 --transfer f32 --cache decoded \
         --rounds 2 --settle 1 --ceiling-seconds 0.5 --copy-stream both --overwrite \
         --out "$OUT/copies" --plan-cache "$cache" --plan-candidates "$CANDIDATES"
     python3 - "$OUT/copies/result.json" <<'PY'
@@ -109,7 +135,8 @@ END
 # Photographs are few: each is listed several times through links, for an epoch that lasts.
 many_photos() {
     local copy
-    for copy in 1 2 3 4 5 6; do
+    [ ! -d "$scratch/photos" ] || return 0
+    for copy in 1 2 3 4 5 6 7 8 9 10; do
         (cd "$PHOTOS/train" && find . -type f) | while read -r file; do
             mkdir -p "$scratch/photos/train/$(dirname "$file")"
             ln -s "$PHOTOS/train/$file" "$scratch/photos/train/$(dirname "$file")/$copy-$(basename "$file")"
@@ -140,7 +167,7 @@ cells() {
 
 for name in "${parts[@]}"; do
     case $name in
-    right | same | learn | copies | step | cells) "$name" ;;
+    right | same | faults | learn | copies | step | cells) "$name" ;;
     *)
         printf 'unknown part %s\n' "$name"
         exit 2
