@@ -208,7 +208,6 @@ static enum status open_jpeg(struct image_decoder *decoder)
     state->alloc_small = state->info.mem->alloc_small;
     state->info.mem->alloc_small = alloc_small;
     state->info.src = &state->source;
-    state->info.progress = &state->progress;
     return STATUS_OK;
 }
 
@@ -307,6 +306,8 @@ __attribute__((noinline)) static enum status read_jpeg(struct image_decoder *dec
     state->source.next_input_byte = state->file.data;
     state->source.bytes_in_buffer = state->file.count;
     (void)jpeg_read_header(info, TRUE);
+    /* Only many scans need watching, and the call for each row costs small pictures a percent. */
+    info->progress = jpeg_has_multiple_scans(info) ? &state->progress : NULL;
     if (info->image_width != header->width || info->image_height != header->height ||
         info->num_components != header->facts.channels) {
         return FAIL(STATUS_INVALID, "JPEG with two frame headers");

@@ -173,11 +173,14 @@ static int next_marker(struct image_bytes file, size_t *offset)
     size_t at = *offset;
 
     while (at + 1 < file.count) {
-        const uint8_t *found = memchr(file.data + at, 0xff, file.count - 1 - at);
-        if (found == NULL) {
-            break;
+        if (file.data[at] != 0xff) {
+            const uint8_t *found = memchr(file.data + at, 0xff, file.count - 1 - at);
+            if (found == NULL) {
+                break;
+            }
+            at = (size_t)(found - file.data);
         }
-        at = (size_t)(found - file.data) + 1;
+        at++;
         if (file.data[at] != 0 && file.data[at] != 0xff) {
             *offset = at + 1;
             return file.data[at];

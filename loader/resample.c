@@ -58,6 +58,13 @@ static void build_table(struct resample *resample)
     resample->table_valid = true;
 }
 
+/* Whether every row of the window is one of the resized picture. */
+static bool is_inside(const struct image_view *view)
+{
+    return view->window_y >= 0 &&
+           (int64_t)view->window_y + view->height <= (int64_t)view->resize_height;
+}
+
 /* --- A picture ----------------------------------------------------------------------------- */
 
 enum status resample_begin(struct resample *resample, const struct image_view *view,
@@ -94,12 +101,17 @@ enum status resample_begin(struct resample *resample, const struct image_view *v
     };
     TRY(resample__build_axis(&resample->horizontal, &horizontal));
 
-    for (uint32_t y = 0; y < view->height; y++) {
-        int64_t row =
-            resample__fill_position((int64_t)view->window_y + y, view->resize_height, view->fill);
-        if (row >= 0) {
-            first = row < first ? row : first;
-            last = row > last ? row : last;
+    if (is_inside(view)) {
+        first = view->window_y;
+        last = first + view->height - 1;
+    } else {
+        for (uint32_t y = 0; y < view->height; y++) {
+            int64_t row = resample__fill_position((int64_t)view->window_y + y, view->resize_height,
+                                                  view->fill);
+            if (row >= 0) {
+                first = row < first ? row : first;
+                last = row > last ? row : last;
+            }
         }
     }
     struct resample_key vertical = {
@@ -142,8 +154,7 @@ static bool is_direct(const struct resample *resample)
     }
     return resample->output.format == IMAGE_U8 && resample->vertical.straight &&
            resample->horizontal.straight && resample->origin == resample->left &&
-           resample->row_pixels == view->width && view->window_y >= 0 &&
-           (int64_t)view->window_y + view->height <= view->resize_height;
+           resample->row_pixels == view->width && is_inside(view);
 }
 
 enum status resample_layout(struct resample *resample, uint32_t origin, uint32_t row_pixels)
@@ -324,6 +335,9 @@ void resample_finish(struct resample *resample)
     const struct image_view *view = &resample->view;
 
     assert(resample->next == resample->vertical.count);
+    if (is_inside(view)) {
+        return;
+    }
     for (uint32_t y = 0; y < view->height; y++) {
         if (resample__fill_position((int64_t)view->window_y + y, view->resize_height, view->fill) <
             0) {
