@@ -1,5 +1,6 @@
 #include "experiments/ablate_internal.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,6 +49,32 @@ void ablate__note(struct ablate_notes *notes, const char *format, ...)
     va_end(arguments);
 }
 
+enum status ablate_apply_emulation(struct ablate_settings *settings)
+{
+    struct settings *job = &settings->job;
+    job->step_seconds = settings->step_ms * 1e-3;
+    if (job->step_seconds > 0) {
+        job->network.model = "probe";
+    }
+    if (settings->batch_bytes <= 0) {
+        return STATUS_OK;
+    }
+    const double pixel = (job->loader.transfer == TRANSFER_F32 ? 4 : 1) * 3.0;
+    const double images = job->loader.batch_size;
+    const double size = round(sqrt((double)settings->batch_bytes / images / pixel));
+    const double edge = size < 4 ? 4 : size > 4096 ? 4096 : size;
+    const double bytes = images * pixel * edge * edge;
+    if (fabs(bytes / (double)settings->batch_bytes - 1) > 0.1) {
+        return FAIL(STATUS_USAGE,
+                    "--batch-bytes %lld: with --batch-size %d the nearest batch is %.0f bytes "
+                    "(images of %.0f pixels a side; sizes go from 4 to 4096): change --batch-size, "
+                    "or --transfer",
+                    (long long)settings->batch_bytes, job->loader.batch_size, bytes, edge);
+    }
+    job->loader.size = (int)edge;
+    return STATUS_OK;
+}
+
 /* --- Asking the children -------------------------------------------------------------------- */
 
 static enum status ask(const struct ablation *a, const char *mode,
@@ -94,6 +121,7 @@ static void write_round_request(const struct ablation *a, int round, struct json
     json_key_double(writer, "settle_s", a->settings->settle_s);
     json_key_int(writer, "timeline_steps", round == 0 ? a->settings->timeline_steps : 0);
     json_key_string(writer, "spoil", a->settings->spoil ? a->settings->spoil : "");
+    json_key_bool(writer, "other_plans", round == 0);
     json_key(writer, "order");
     json_begin_array(writer);
     for (size_t place = 0; place < a->cells.count; place++) {
@@ -101,6 +129,22 @@ static void write_round_request(const struct ablation *a, int round, struct json
     }
     json_end_array(writer);
     request_write_cells(&a->cells, writer);
+}
+
+static void take_plans(struct ablation *a, const struct json_value *root)
+{
+    const struct json_value *plans = json_member(root, "plans");
+    a->plans = plans && plans->kind == JSON_ARRAY && plans->count > 0 ? plans : NULL;
+}
+
+bool ablate__has_arithmetic(const struct ablation *a)
+{
+    for (size_t c = 0; c < a->cells.count; c++) {
+        if (a->cells.cells[c].arithmetic) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* --- Rounds --------------------------------------------------------------------------------- */
@@ -149,15 +193,19 @@ static enum status run_rounds(struct ablation *a)
         log_progress(progress);
         const enum status status = ask(a, "round", write_round_request, round, &a->answers[round]);
         log_progress(NULL);
-        if (status == STATUS_INTERRUPTED && round > 0) {
+        if (status != STATUS_OK && status != STATUS_MISMATCH) {
             status_prefix("%d of %d rounds are in %s/result.json (--resume goes on)", round,
                           a->rounds, a->settings->out);
         }
         TRY(status);
         TRY(keep_runs(a, round));
         a->rounds_done++;
+        if (round == 0 && ablate__has_arithmetic(a)) {
+            /* From now on every cell must find its plans among these. */
+            take_plans(a, json_root(a->answers[0]));
+        }
         log_round(a, round, clock_seconds(from, clock_now_ns()));
-        TRY(ablate__write(a, a->rounds_done == a->rounds));
+        TRY(ablate__write(a));
     }
     return STATUS_OK;
 }
@@ -168,8 +216,40 @@ static void take_ceilings(struct ablation *a, const struct json_value *root)
 {
     a->found = json_member(root, "ceilings");
     a->facts = json_member(root, "facts");
-    const struct json_value *plans = json_member(root, "plans");
-    a->plans = plans && plans->kind == JSON_ARRAY && plans->count > 0 ? plans : NULL;
+    take_plans(a, root);
+}
+
+void ablate__take_facts(struct ablation *a, int64_t limit)
+{
+    const int64_t batch = a->job.loader.batch_size;
+    a->batches = json_member_int(a->facts, "batches", 1);
+    a->samples = json_member_int(a->facts, "samples", 1);
+    if (limit > 0 && limit < a->samples) {
+        a->samples = limit;
+        a->batches = a->job.loader.drop_last ? limit / batch : (limit + batch - 1) / batch;
+    }
+    a->batches = a->batches > 0 ? a->batches : 1;
+    a->samples = a->samples > 0 ? a->samples : 1;
+}
+
+/* A result without a round holds predictions alone, and nothing is lost with it. */
+static bool holds_no_round(const char *path)
+{
+    void *text = NULL;
+    size_t bytes = 0;
+    json_document *document = NULL;
+    bool none = false;
+    if (file_read(path, MOST_RESULT_BYTES, &text, &bytes) == STATUS_OK &&
+        json_parse(text, bytes, &document) == STATUS_OK) {
+        const struct json_value *root = json_root(document);
+        none = strcmp(json_member_string(root, "kind", ""), "ablation") == 0 &&
+               json_member_int(json_member(root, "protocol"), "rounds_done", -1) == 0;
+    } else {
+        status_clear();
+    }
+    json_document_destroy(&document);
+    free(text);
+    return none;
 }
 
 static enum status begin(struct ablation *a)
@@ -177,21 +257,28 @@ static enum status begin(struct ablation *a)
     char path[PATH_BYTES];
     ablate_path(a->settings, "result.json", path, sizeof path);
     if (file_exists(path) && !a->settings->overwrite) {
-        return FAIL(STATUS_USAGE,
-                    "%s holds the result of an earlier ablation; give --resume to go on with it, "
-                    "--overwrite to replace it, or another --out",
-                    path);
+        if (!holds_no_round(path)) {
+            return FAIL(STATUS_USAGE,
+                        "%s holds the result of an earlier ablation; give --resume to go on with "
+                        "it, --overwrite to replace it, or another --out",
+                        path);
+        }
+        log_info("replacing the predictions in %s (--resume would keep them)", path);
     }
     TRY(file_make_folder(a->settings->out));
     clock_wall_text(a->created, sizeof a->created);
     log_progress("measuring what each part reaches alone");
     const enum status status = ask(a, "ceilings", write_ceilings_request, 0, &a->ceilings);
     log_progress(NULL);
+    if (status == STATUS_INTERRUPTED) {
+        status_prefix("stopped while measuring the parts alone; nothing is kept");
+    }
     TRY(status);
     take_ceilings(a, json_root(a->ceilings));
     if (!a->found || !a->facts) {
         return FAIL(STATUS_INTERNAL, "the ceilings came back empty");
     }
+    ablate__take_facts(a, 0);
     TRY(ablate__plan(a));
     order_fill((int)a->cells.count, a->rounds, a->settings->order_seed, a->order);
     return STATUS_OK;
@@ -244,6 +331,10 @@ static enum status read_earlier(struct ablation *a)
     void *text = NULL;
     size_t bytes = 0;
     ablate_path(a->settings, "result.json", path, sizeof path);
+    if (!file_exists(path)) {
+        return FAIL(STATUS_NOT_FOUND,
+                    "there is nothing to go on with: %s does not exist; leave out --resume", path);
+    }
     TRY(file_read(path, MOST_RESULT_BYTES, &text, &bytes));
     const enum status status = json_parse(text, bytes, &a->earlier);
     free(text);
@@ -251,6 +342,72 @@ static enum status read_earlier(struct ablation *a)
         status_prefix("%s", path);
     }
     return status;
+}
+
+/* What was fixed before the first round stays as it was, whatever is asked for now. */
+static enum status take_protocol(struct ablation *a, const struct json_value *root)
+{
+    const struct json_value *protocol = json_member(root, "protocol");
+    struct ablate_settings *own = &a->own;
+    const int64_t limit = json_member_int(json_member(root, "job"), "limit-samples", 0);
+    a->rounds = (int)json_member_int(protocol, "rounds", 0);
+    a->rounds_done = (int)json_member_int(protocol, "rounds_done", 0);
+    a->epochs = (int)json_member_int(protocol, "epochs", 0);
+    if (!a->found || !a->facts || a->rounds < 1 || a->rounds > RESULT_MAX_ROUNDS ||
+        a->rounds_done < 0 || a->rounds_done > a->rounds || a->epochs < 1) {
+        return FAIL(STATUS_INVALID, "the earlier result is not understood");
+    }
+    if ((own->rounds > 0 && own->rounds != a->rounds) ||
+        (own->epochs > 0 && own->epochs != a->epochs) ||
+        (a->job.dataset.limit_samples > 0 && (int64_t)a->job.dataset.limit_samples != limit)) {
+        return FAIL(STATUS_INVALID,
+                    "the earlier result was planned for %d rounds of %d epochs, and more of them "
+                    "afterwards would not be the same experiment: leave --rounds, --epochs and "
+                    "--limit-samples as they were, or begin a new one in another --out",
+                    a->rounds, a->epochs);
+    }
+    if (json_member_double(protocol, "step_s", 0) != a->job.step_seconds ||
+        json_member_bool(protocol, "forward_only", false) != a->job.forward_only) {
+        return FAIL(STATUS_INVALID, "the earlier result was measured with another --job or "
+                                    "--step-ms; give the same flags, or --overwrite to begin anew");
+    }
+    a->job.dataset.limit_samples = (size_t)limit;
+    own->order_seed = result_read_seed(protocol);
+    own->settle_s = json_member_double(protocol, "settle_s", own->settle_s);
+    own->matters = json_member_double(protocol, "matters", own->matters);
+    own->budget_s = json_member_double(protocol, "budget_s", 0);
+    own->command_line = json_member_string(root, "command", "");
+    ablate__take_facts(a, limit);
+    return STATUS_OK;
+}
+
+/* Predictions were written before the first round, and stay. */
+static void take_predictions(struct ablation *a, const struct json_value *predictions)
+{
+    for (size_t i = 0; predictions && i < predictions->count; i++) {
+        const struct json_value *value = &predictions->items[i];
+        for (size_t c = 0; c < a->cells.count; c++) {
+            if (strcmp(a->cells.cells[c].name, json_member_string(value, "cell", "")) == 0) {
+                struct ablate_prediction *prediction = &a->predictions[c];
+                prediction->samples_per_s = json_member_double(value, "samples_per_s", 0);
+                prediction->formula = json_member_double(value, "formula_samples_per_s", 0);
+                prediction->trivial = json_member_double(value, "trivial_samples_per_s", 0);
+            }
+        }
+    }
+}
+
+/* Warnings that planning wrote: the others are found again. */
+static void take_warnings(struct ablation *a, const struct json_value *root)
+{
+    const struct json_value *warnings = json_member(root, "warnings");
+    const int64_t planned = json_member_int(json_member(root, "protocol"), "planned_warnings", 0);
+    for (size_t i = 0; warnings && i < warnings->count && (int64_t)i < planned; i++) {
+        if (warnings->items[i].string) {
+            ablate__note(&a->warnings, "%s", warnings->items[i].string);
+        }
+    }
+    a->planned_warnings = a->warnings.count;
 }
 
 static enum status take_earlier_rounds(struct ablation *a, const struct json_value *cells)
@@ -281,22 +438,15 @@ static enum status go_on(struct ablation *a)
 {
     TRY(read_earlier(a));
     const struct json_value *root = json_root(a->earlier);
-    const struct json_value *protocol = json_member(root, "protocol");
     take_ceilings(a, root);
-    a->job.dataset.limit_samples =
-        (size_t)json_member_int(json_member(root, "job"), "limit-samples", 0);
+    TRY(take_protocol(a, root));
     TRY(check_same_job(a, root));
     snprintf(a->created, sizeof a->created, "%s", json_member_string(root, "created", ""));
-    a->rounds = (int)json_member_int(protocol, "rounds", 0);
-    a->rounds_done = (int)json_member_int(protocol, "rounds_done", 0);
-    a->epochs = (int)json_member_int(protocol, "epochs", 0);
-    if (!a->found || !a->facts || a->rounds < 1 || a->rounds > RESULT_MAX_ROUNDS ||
-        a->rounds_done < 0 || a->rounds_done > a->rounds || a->epochs < 1) {
-        return FAIL(STATUS_INVALID, "the earlier result is not understood");
-    }
-    order_fill((int)a->cells.count, a->rounds, (uint64_t)json_member_int(protocol, "seed", 0),
-               a->order);
+    order_fill((int)a->cells.count, a->rounds, a->settings->order_seed, a->order);
     TRY(take_earlier_rounds(a, json_member(root, "cells")));
+    ablate__predict(a);
+    take_predictions(a, json_member(root, "predictions"));
+    take_warnings(a, root);
     log_info("going on after round %d of %d", a->rounds_done, a->rounds);
     return STATUS_OK;
 }
@@ -310,18 +460,21 @@ static enum status run(struct ablation *a)
         return FAIL(STATUS_USAGE, "--pin-memory auto may fall back in silence, so cells do not "
                                   "take it");
     }
+    if (settings->peer) {
+        TRY(peer_read(settings->peer, &a->peers));
+    }
     TRY(cells_choose(&settings->cells, &a->cells));
     if (settings->resume) {
         TRY(go_on(a));
     } else {
         TRY(begin(a));
-    }
-    ablate__predict(a);
-    if (settings->predict_only) {
-        return ablate__write(a, true);
+        ablate__predict(a);
     }
     /* The predictions are on disk before the first round. */
-    TRY(ablate__write(a, false));
+    TRY(ablate__write(a));
+    if (settings->predict_only) {
+        return STATUS_OK;
+    }
     TRY(run_rounds(a));
     if (a->failures.count > 0) {
         return FAIL(STATUS_MISMATCH, "%s", a->failures.text[0]);
@@ -335,8 +488,10 @@ enum status ablate_run(const struct ablate_settings *settings)
     if (!a) {
         return FAIL(STATUS_NO_MEMORY, "no memory for an ablation");
     }
-    a->settings = settings;
+    a->own = *settings;
+    a->settings = &a->own;
     const enum status status = run(a);
+    peer_free(&a->peers);
     for (int round = 0; round < RESULT_MAX_ROUNDS; round++) {
         json_document_destroy(&a->answers[round]);
     }

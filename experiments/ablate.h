@@ -17,25 +17,35 @@
 struct ablate_settings {
     struct settings job; /* every option of a training job; cells change some */
     struct cells_request cells;
-    int rounds;               /* 2 to 256; 0: as many as there are cells, 6 at least [0] */
-    int epochs;               /* timed for each cell; 0: so many that the fastest takes 5 s [0] */
-    double settle_s;          /* untimed, before each cell [1] */
-    double ceiling_s;         /* for each part of the ceilings [1] */
-    double budget_s;          /* > 0: rounds, epochs and samples are fitted to it [0] */
-    double matters;           /* an effect below this is not worth it [0.02] */
-    uint64_t order_seed;      /* of the order of cells [1] */
-    bool predict_only;        /* ceilings and predictions, no rounds [false] */
-    const char *out;          /* folder of the result [ablation] */
-    bool overwrite;           /* replace the result that is there [false] */
-    bool resume;              /* go on with the result that is there [false] */
-    const char *peer;         /* CSV of another program's rates: name,samples_per_s; NULL none */
-    const char *trace;        /* trace file to write; NULL none */
-    int timeline_steps;       /* steps drawn for each cell in round 0 [12] */
-    const char *spoil;        /* a cell whose weights are changed by one bit's worth, to try the
+    int rounds;          /* 2 to 256; 0: as many as there are cells, 6 at least [0] */
+    int epochs;          /* timed for each cell; 0: so many that the fastest takes 5 s [0] */
+    double settle_s;     /* untimed, before each cell [1] */
+    double ceiling_s;    /* for each part of the ceilings [1] */
+    double budget_s;     /* > 0: rounds, epochs and samples are fitted to it [0] */
+    double matters;      /* an effect below this is not worth it [0.02] */
+    double step_ms;      /* > 0: an emulated step of that length in place of the model's [0] */
+    int64_t batch_bytes; /* > 0: the image size is chosen so that the pixels of a batch are about so
+                            many bytes [0] */
+    uint64_t order_seed; /* of the order of cells [1] */
+    bool predict_only;   /* ceilings and predictions, no rounds [false] */
+    const char *out;     /* folder of the result [ablation] */
+    bool overwrite;      /* replace the result that is there [false] */
+    bool resume;         /* go on with the result that is there [false] */
+    const char *peer;    /* CSV of another program's rates: name,samples_per_s; NULL none */
+    const char *trace;   /* trace file to write; NULL none */
+    int timeline_steps;  /* steps drawn for each cell in round 0 [12] */
+    const char *spoil;   /* a cell whose weights are changed by one bit's worth, to try the
                                     check on equality; NULL none */
+    const char *request; /* the options that chose the cells, for the record; NULL none */
     const char *command_line; /* for the record */
 };
 void ablate_settings_defaults(struct ablate_settings *settings);
+
+/* What step_ms and batch_bytes make of the job: the emulated step, the probe's network for the batch's
+ * way to it, and the size. Padding the copy instead would cross the bus with bytes that no decoder
+ * wrote; a larger image costs the decoder and the bus what such a batch costs. STATUS_USAGE: no size
+ * from 4 to 4096 gives that batch within a tenth, naming what would. */
+enum status ablate_apply_emulation(struct ablate_settings *settings) MUST_USE;
 
 /*
  * Runs it and leaves result.json in `out`, complete after every round. STATUS_MISMATCH when cells

@@ -39,6 +39,74 @@ static void advise(struct advice_list *list, double factor, const char *text)
     }
 }
 
+/* Which part a cell waits for. Where copy and step follow each other, the longer of the two; both,
+ * when they are within a third of each other. */
+static enum predict_bound bound_of(const struct predict_ceilings *now,
+                                   const struct predict_cell *cell)
+{
+    enum predict_bound bound;
+    predict_formula(now, cell, &bound);
+    if (bound != PREDICT_SERIAL) {
+        return bound;
+    }
+    const double copy_s = cell->pin ? now->copy_locked_s : now->copy_pageable_s;
+    const double step_s = now->step_s > now->issue_s ? now->step_s : now->issue_s;
+    if (copy_s > step_s * 4 / 3) {
+        return PREDICT_COPY;
+    }
+    if (step_s > copy_s * 4 / 3) {
+        return now->issue_s > now->step_s ? PREDICT_HOST : PREDICT_COMPUTE;
+    }
+    return PREDICT_SERIAL;
+}
+
+/* Twice the batch: what grows with it does, and what a step costs however large it is stays. */
+static double larger_batch(const struct predict_ceilings *now, double best_s)
+{
+    struct predict_ceilings twice = *now;
+    twice.loader_s *= 2;
+    twice.step_s *= 2;
+    twice.copy_pageable_s *= 2;
+    twice.copy_locked_s *= 2;
+    return 2 * best_s / seconds_of(&twice, &best);
+}
+
+static void advise_loader(const struct ablation *a, const struct predict_ceilings *now,
+                          double best_s, struct advice_list *list)
+{
+    const struct loader_settings *job = &a->job.loader;
+    const struct json_value *machine =
+        json_member(json_root(a->ceilings ? a->ceilings : a->earlier), "machine");
+    const int cpus = (int)json_member_int(machine, "cpus_allowed", 0);
+    const double read_share = json_member_double(a->found, "read_share", 0);
+    const double decode_share = json_member_double(a->found, "decode_share", 0);
+    struct predict_ceilings changed = *now;
+    char text[sizeof list->items[0].what];
+    if (job->num_workers >= 1 && cpus - 1 > job->num_workers) {
+        changed.loader_s = now->loader_s * job->num_workers / (cpus - 1);
+        snprintf(text, sizeof text, "--num-workers %d instead of %d", cpus - 1, job->num_workers);
+        advise(list, best_s / seconds_of(&changed, &best), text);
+    }
+    if (job->cache == CACHE_DECODED) {
+        return;
+    }
+    changed.loader_s = now->loader_s * (1 - decode_share);
+    snprintf(text, sizeof text,
+             "--cache decoded, or a set packed decoded at this size: decoding is %.0f %% of the "
+             "workers' time",
+             100 * decode_share);
+    advise(list, best_s / seconds_of(&changed, &best), text);
+    changed.loader_s = now->loader_s * (1 - decode_share / 2);
+    advise(list, best_s / seconds_of(&changed, &best),
+           "images stored at about the size that is trained on, if that halves decoding");
+    changed.loader_s = now->loader_s * (1 - read_share);
+    snprintf(text, sizeof text,
+             "--cache encoded, or a packed set: opening and reading files is %.0f %% of the "
+             "workers' time",
+             100 * read_share);
+    advise(list, best_s / seconds_of(&changed, &best), text);
+}
+
 /* Each proposal against the job in its best cell, so that what the flags bring is not counted
  * twice. */
 static void collect(const struct ablation *a, const struct predict_ceilings *now,
@@ -46,59 +114,56 @@ static void collect(const struct ablation *a, const struct predict_ceilings *now
 {
     const double default_s = seconds_of(now, &plain);
     const double best_s = seconds_of(now, &best);
-    char text[200];
+    struct predict_ceilings changed = *now;
     advise(list, default_s / best_s,
            "--pin-memory --non-blocking --copy-stream dedicated, against the default cell");
-    struct predict_ceilings changed = *now;
-    const struct loader_settings *job = &a->job.loader;
-    const int cpus = (int)json_member_int(
-        json_member(json_root(a->ceilings ? a->ceilings : a->earlier), "machine"), "cpus_allowed",
-        0);
-    if (job->num_workers >= 1 && cpus - 1 > job->num_workers) {
-        changed.loader_s = now->loader_s * job->num_workers / (cpus - 1);
-        snprintf(text, sizeof text, "--num-workers %d instead of %d", cpus - 1, job->num_workers);
-        advise(list, best_s / seconds_of(&changed, &best), text);
-    }
-    changed = *now;
-    if (job->cache != CACHE_DECODED) {
-        changed.loader_s = 0;
-        advise(list, best_s / seconds_of(&changed, &best),
-               "--cache decoded, or a set packed at this size (the most that decoding costs)");
-    }
-    changed = *now;
-    if (job->transfer == TRANSFER_F32) {
+    advise_loader(a, now, best_s, list);
+    if (a->job.loader.transfer == TRANSFER_F32) {
+        /* Workers write a quarter of the bytes as well; that is not counted. */
         changed.copy_locked_s = now->copy_locked_s / 4;
-        advise(list, best_s / seconds_of(&changed, &best), "--transfer u8 instead of f32");
-    }
-    changed = *now;
-    if (now->issue_s > now->step_s) {
-        changed.issue_s = now->step_s;
         advise(list, best_s / seconds_of(&changed, &best),
-               "a larger --batch-size: issuing a step takes the host longer than the GPU needs");
+               "--transfer u8 instead of f32, in the best cell");
+        changed = *now;
+        changed.copy_pageable_s = now->copy_pageable_s / 4;
+        advise(list, default_s / seconds_of(&changed, &plain),
+               "--transfer u8 instead of f32, in the default cell");
     }
-    if (now->step_s >= 0.98 * best_s && a->job.device.precision != PRECISION_BF16) {
-        advise(list, 0, "--precision bf16 (the step is the limit; not measured here)");
+    advise(list, larger_batch(now, best_s),
+           "twice the --batch-size, if loader, copy and step then take twice as long");
+    const bool step_is_limit = now->step_s >= 0.98 * best_s && a->job.step_seconds <= 0;
+    if (step_is_limit && a->job.device.precision != PRECISION_BF16) {
+        advise(list, 0, "--precision bf16, since the step is the limit");
     }
 }
 
 static void describe(const struct ablation *a, const struct predict_ceilings *now,
-                     enum predict_bound bound, char *text, size_t bytes)
+                     enum predict_bound bound, enum predict_bound best_bound, char *text,
+                     size_t bytes)
 {
-    const double best_s = seconds_of(now, &best);
+    static const char *const with_flags[] = {
+        "the loader would be next", "copying would still be it", "the step would be next",
+        "the host's issuing would be next", "copying and the step would be"};
+    const double best_s = seconds_of(now, &best), default_s = seconds_of(now, &plain);
     const double busy = best_s > 0 ? 100 * now->step_s / best_s : 0;
     switch (bound) {
     case PREDICT_LOADER:
-        snprintf(text, bytes,
-                 "The loader bounds this job: reading and decoding take %.2f ms a batch on %d "
-                 "workers, the step %.2f ms, so the GPU works %.0f %% of the time at best",
-                 now->loader_s * 1e3, a->job.loader.num_workers, now->step_s * 1e3,
-                 busy < 100 ? busy : 100);
+        snprintf(
+            text, bytes,
+            "The loader bounds this job: a batch takes %.2f ms to read and decode with %d "
+            "workers, the step %.2f ms, so the GPU works %.0f %% of the time at best, whatever "
+            "the flags",
+            now->loader_s * 1e3, a->job.loader.num_workers, now->step_s * 1e3,
+            busy < 100 ? busy : 100);
         break;
     case PREDICT_COPY:
-        snprintf(text, bytes,
-                 "The bus bounds this job: a batch takes %.2f ms to copy even from page-locked "
-                 "memory, the step %.2f ms",
-                 now->copy_locked_s * 1e3, now->step_s * 1e3);
+    case PREDICT_SERIAL:
+        snprintf(
+            text, bytes,
+            "Copying bounds this job in its default cell: %.2f ms a batch from pageable memory "
+            "(%.2f ms page-locked) before each step of %.2f ms; with all flags %s, at %.2f ms "
+            "a batch instead of %.2f",
+            now->copy_pageable_s * 1e3, now->copy_locked_s * 1e3, now->step_s * 1e3,
+            with_flags[best_bound], best_s * 1e3, default_s * 1e3);
         break;
     case PREDICT_HOST:
         snprintf(text, bytes,
@@ -106,7 +171,6 @@ static void describe(const struct ablation *a, const struct predict_ceilings *no
                  now->issue_s * 1e3, now->step_s * 1e3);
         break;
     case PREDICT_COMPUTE:
-    case PREDICT_SERIAL:
         snprintf(text, bytes,
                  "The step bounds this job: it takes %.2f ms a batch, the loader %.2f ms, a copy "
                  "%.2f ms pageable and %.2f ms page-locked",
@@ -120,15 +184,15 @@ void ablate__write_diagnosis(const struct ablation *a, struct json_writer *write
 {
     struct predict_ceilings now;
     struct advice_list list = {.count = 0};
-    enum predict_bound bound;
-    char headline[400];
-    ceilings_read(a->found, json_member_int(a->facts, "batches", 1), &now);
-    predict_formula(&now, &best, &bound);
-    describe(a, &now, bound, headline, sizeof headline);
+    char headline[500];
+    ceilings_read(a->found, a->batches, &now);
+    const enum predict_bound bound = bound_of(&now, &plain), best_bound = bound_of(&now, &best);
+    describe(a, &now, bound, best_bound, headline, sizeof headline);
     collect(a, &now, &list);
     json_key(writer, "diagnosis");
     json_begin_object(writer);
     json_key_string(writer, "bound", predict_bound_text(bound));
+    json_key_string(writer, "best_bound", predict_bound_text(best_bound));
     json_key_string(writer, "headline", headline);
     json_key(writer, "advice");
     json_begin_array(writer);

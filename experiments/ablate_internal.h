@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "experiments/ablate.h"
 #include "experiments/order.h"
+#include "experiments/peer.h"
 #include "experiments/prediction.h"
 #include "experiments/result.h"
 
@@ -24,25 +25,35 @@ struct ablate_prediction {
 
 /* An ablation under way. */
 struct ablation {
-    const struct ablate_settings *settings;
-    struct settings job; /* completed; what every cell begins from */
+    struct ablate_settings own; /* as given, or as recorded where a result is gone on with */
+    const struct ablate_settings *settings; /* = &own */
+    struct settings job;                    /* completed; what every cell begins from */
     struct cell_list cells;
     int rounds, rounds_done, epochs;
     int order[RESULT_MAX_ROUNDS * ORDER_MAX_RUNS];
+    int64_t batches, samples; /* of an epoch */
     char created[32];
+    struct peer_list peers;
     json_document *ceilings; /* the answer of the ceilings' process, or that of an earlier result */
     json_document *earlier;  /* an earlier result that is gone on with */
     json_document *answers[RESULT_MAX_ROUNDS];
     const struct json_value *runs[RESULT_MAX_ROUNDS][CELLS_MAX]; /* by round and cell */
     const struct json_value *found;                              /* "ceilings" */
     const struct json_value *facts;                              /* "facts" */
-    const struct json_value *plans;                              /* array, or NULL */
+    const struct json_value *plans; /* array, or NULL: the ceilings', later the first round's */
     struct ablate_prediction predictions[CELLS_MAX];
     struct ablate_notes failures, warnings;
+    size_t planned_warnings; /* the first of them come from planning; the rest is found anew */
 };
 
 /* Adds a sentence; what is too much or too long is cut. */
 void ablate__note(struct ablate_notes *notes, const char *format, ...) PRINTF_LIKE(2, 3);
+
+/* Whether any cell may choose plans of its own, because it computes something else. */
+bool ablate__has_arithmetic(const struct ablation *a);
+
+/* Batches and samples of an epoch when at most `limit` samples are used, 0 for all. */
+void ablate__take_facts(struct ablation *a, int64_t limit);
 
 /* Rates of all cells from the ceilings. */
 void ablate__predict(struct ablation *a);
@@ -50,11 +61,27 @@ void ablate__predict(struct ablation *a);
 /* Rounds, epochs and samples: as asked, or fitted to the budget. */
 enum status ablate__plan(struct ablation *a) MUST_USE;
 
-/* Compares bits and settings of all runs; fills failures and warnings. */
+/* What a budget has to be divided between, and how it is: epochs are given up first, then samples,
+ * down to 20 batches, then rounds, down to 2. */
+struct ablate_budget {
+    double seconds; /* for the rounds */
+    double fixed_s; /* of a round, whatever is timed */
+    double sum_s;   /* one epoch of every cell */
+    int rounds, epochs;
+    int64_t samples;
+    int batch;
+};
+struct ablate_fit {
+    int rounds, epochs;
+    int64_t limit; /* samples of an epoch, a multiple of the batch; 0: all */
+};
+void ablate__fit_budget(const struct ablate_budget *in, struct ablate_fit *fit);
+
+/* Compares bits, plans and settings of all runs; fills failures and warnings. */
 void ablate__check(struct ablation *a);
 
-/* Writes result.json. `finished`: all rounds are done. */
-enum status ablate__write(struct ablation *a, bool finished) MUST_USE;
+/* Writes result.json with what there is. */
+enum status ablate__write(struct ablation *a) MUST_USE;
 
 /* Writes the member "diagnosis". */
 void ablate__write_diagnosis(const struct ablation *a, struct json_writer *writer);

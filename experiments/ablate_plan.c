@@ -1,52 +1,79 @@
 /* How long, how often, and what each cell should reach. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "experiments/ablate_internal.h"
 #include "experiments/ceilings.h"
+#include "trainer/job.h"
 
 /* The fastest cell is timed for so long at least. */
 #define TIMED_S 5.0
-/* Opening the device, planning and slots, for each cell: a guess until a round was seen. */
-#define OPENING_S 1.5
+/* Opening the device, creating operations and slots, for each cell: guesses. */
+#define OPENING_CUDA_S 1.5
+#define OPENING_HOST_S 0.1
 #define SIMULATED_EPOCHS 20
+/* An epoch that a budget shortens keeps so many batches. */
+#define LEAST_BATCHES 20.0
 
-/* Options that leave the ceilings valid: they choose between stages that were measured. */
-static bool keeps_ceilings(const struct cell *cell)
+/* Every option of a job but those that choose between stages that were measured. */
+static char *rest_of_settings(const struct ablation *a, const struct settings *settings)
 {
-    for (size_t i = 0; i < cell->change_count; i++) {
-        const char *option = cell->changes[i].option;
-        if (strcmp(option, "pin-memory") != 0 && strcmp(option, "non-blocking") != 0 &&
-            strcmp(option, "copy-stream") != 0 && strcmp(option, "pin-how") != 0) {
-            return false;
-        }
+    struct settings copy = *settings;
+    char *text = NULL;
+    size_t bytes = 0;
+    copy.loader.pin_memory = a->job.loader.pin_memory;
+    copy.loader.pin_how = a->job.loader.pin_how;
+    copy.loader.non_blocking = a->job.loader.non_blocking;
+    copy.loader.copy_stream = a->job.loader.copy_stream;
+    FILE *memory = open_memstream(&text, &bytes);
+    if (memory) {
+        struct json_writer writer;
+        json_writer_init(&writer, memory, false);
+        job_write_settings(&copy, &writer);
+        fclose(memory);
     }
-    return true;
+    return text;
+}
+
+/* Whether the ceilings, measured with the job's own settings, are this cell's too. */
+static bool keeps_ceilings(const struct ablation *a, const struct settings *settings)
+{
+    char *own = rest_of_settings(a, &a->job), *cell = rest_of_settings(a, settings);
+    const bool same = own && cell && strcmp(own, cell) == 0;
+    free(own);
+    free(cell);
+    return same;
 }
 
 void ablate__predict(struct ablation *a)
 {
     struct predict_ceilings ceilings;
-    const int64_t batches = json_member_int(a->facts, "batches", 1);
-    const int64_t samples = json_member_int(a->facts, "samples", 1);
-    ceilings_read(a->found, batches > 0 ? batches : 1, &ceilings);
-    const double per_batch = (double)samples / (double)(batches > 0 ? batches : 1);
+    const int64_t full = a->job.loader.batch_size;
+    ceilings_read(a->found, a->batches, &ceilings);
+    /* The ceilings are those of full batches. */
+    const double per_batch = (double)(a->samples < full ? a->samples : full);
     const double loader_locked_s = json_member_double(a->found, "loader_pinned_s", 0);
+    const double loader_busy_s = json_member_double(a->found, "loader_busy_s", 0);
     for (size_t c = 0; c < a->cells.count; c++) {
         struct ablate_prediction *prediction = &a->predictions[c];
         struct settings settings;
-        prediction->known = keeps_ceilings(&a->cells.cells[c]) &&
-                            cells_settings(&a->job, &a->cells.cells[c], &settings) == STATUS_OK;
-        if (!prediction->known) {
+        if (cells_settings(&a->job, &a->cells.cells[c], &settings) != STATUS_OK) {
+            status_clear(); /* the round will say it */
             continue;
         }
+        /* Where the ceilings are another cell's, the figures serve planning alone. */
+        prediction->known = keeps_ceilings(a, &settings);
         const struct predict_cell cell = cells_prediction(&settings);
         struct predict_ceilings own = ceilings;
         if (cell.pin && loader_locked_s > 0) {
             own.loader_s = loader_locked_s;
         }
-        const int epochs = batches > 100000 ? 1 : SIMULATED_EPOCHS;
+        if (settings.device.spin && loader_locked_s > 0 && loader_busy_s > 0) {
+            own.loader_s *= loader_busy_s / loader_locked_s;
+        }
+        const int epochs = a->batches > 100000 ? 1 : SIMULATED_EPOCHS;
         prediction->formula = per_batch / predict_formula(&own, &cell, &prediction->bound);
         prediction->trivial = per_batch / predict_trivial(&own);
         prediction->samples_per_s =
@@ -57,55 +84,104 @@ void ablate__predict(struct ablation *a)
 /* Seconds of an epoch of the fastest cell, and of all cells together. */
 static void guess_epochs(struct ablation *a, double *fastest, double *sum)
 {
-    const double samples = (double)json_member_int(a->facts, "samples", 1);
     ablate__predict(a);
     *fastest = INFINITY;
     *sum = 0;
     for (size_t c = 0; c < a->cells.count; c++) {
-        const struct ablate_prediction *prediction =
-            a->predictions[c].known ? &a->predictions[c] : &a->predictions[0];
+        const struct ablate_prediction *prediction = &a->predictions[c];
         const double rate = prediction->samples_per_s > 0 ? prediction->samples_per_s : 1;
-        const double epoch_s = samples / rate;
+        const double epoch_s = (double)a->samples / rate;
         *fastest = epoch_s < *fastest ? epoch_s : *fastest;
         *sum += epoch_s;
     }
 }
 
-/* Fits rounds, epochs and samples into the budget, in the order of what costs least certainty. */
-static void fit_budget(struct ablation *a, double fastest, double sum)
+/* Untimed seconds of a round: opening and settling every cell. */
+static double guess_fixed(const struct ablation *a, double sum)
 {
-    const double budget = a->settings->budget_s;
-    const double fixed = (double)a->cells.count * (a->settings->settle_s + OPENING_S);
-    const double samples = (double)json_member_int(a->facts, "samples", 1);
-    double share = (budget / a->rounds - fixed) / sum; /* epochs of every cell that fit a round */
-    if (share >= a->epochs) {
+    const struct json_value *root = json_root(a->ceilings);
+    const bool host =
+        strcmp(json_member_string(json_member(root, "device"), "kind", ""), "host") == 0;
+    const double cells = (double)a->cells.count;
+    const double epoch_s = sum / cells;
+    const int64_t slots = json_member_int(a->found, "slots", 2);
+    double settle_s = 2 * (double)slots * epoch_s / (double)a->batches;
+    if (a->job.loader.cache != CACHE_NONE) {
+        settle_s = json_member_double(a->found, "cold_loader_s", 0) * (double)a->batches;
+    }
+    settle_s = settle_s > a->settings->settle_s ? settle_s : a->settings->settle_s;
+    return cells * (settle_s + (host ? OPENING_HOST_S : OPENING_CUDA_S));
+}
+
+void ablate__fit_budget(const struct ablate_budget *in, struct ablate_fit *fit)
+{
+    *fit = (struct ablate_fit){.rounds = in->rounds, .epochs = in->epochs};
+    const double round_s = in->seconds / in->rounds - in->fixed_s;
+    const double share = round_s / in->sum_s; /* epochs of every cell that fit a round */
+    if (share >= in->epochs) {
         return;
     }
     if (share >= 1) {
-        a->epochs = (int)share;
-        ablate__note(&a->warnings,
-                     "the budget of %.0f s shortens each cell to %d epochs (%.1f s in the fastest, "
-                     "5 s are recommended)",
-                     budget, a->epochs, a->epochs * fastest);
+        fit->epochs = (int)share;
         return;
     }
-    a->epochs = 1;
-    const double least = 20.0 * a->job.loader.batch_size / samples;
-    if (share >= least && samples > 0) {
-        a->job.dataset.limit_samples = (size_t)(share * samples);
-        ablate__note(&a->warnings,
-                     "the budget of %.0f s shortens each epoch to %zu of %.0f samples (%.1f s in "
-                     "the fastest cell); short epochs weigh their beginning and end more",
-                     budget, a->job.dataset.limit_samples, samples, share * fastest);
-        return;
+    fit->epochs = 1;
+    /* Whole batches, so that no last batch needs plans of its own. */
+    const double batch = in->batch;
+    const double least = LEAST_BATCHES * batch;
+    if (in->samples <= least) {
+        fit->limit = 0;
+    } else {
+        const double wanted = floor(share * (double)in->samples / batch) * batch;
+        fit->limit = (int64_t)(wanted > least ? wanted : least);
     }
-    const double kept = least < 1 ? least : 1;
-    a->job.dataset.limit_samples = least < 1 ? (size_t)(least * samples) : 0;
-    const int rounds = (int)(budget / (fixed + kept * sum));
-    a->rounds = rounds < 2 ? 2 : rounds < a->rounds ? rounds : a->rounds;
-    ablate__note(&a->warnings, "the budget of %.0f s leaves %d rounds of %.0f samples: %s", budget,
-                 a->rounds, kept * samples,
-                 a->rounds < VERDICT_MIN_ROUNDS ? "a table, and no verdict" : "wide intervals");
+    const double kept = fit->limit > 0 ? (double)fit->limit / (double)in->samples : 1;
+    if (share < kept) {
+        const double rounds = in->seconds / (in->fixed_s + kept * in->sum_s);
+        fit->rounds = rounds < 2 ? 2 : rounds < in->rounds ? (int)rounds : in->rounds;
+    }
+}
+
+/* Fits rounds, epochs and samples into what the ceilings have left of the budget. */
+static void fit_budget(struct ablation *a, double fastest, double sum)
+{
+    const double budget = a->settings->budget_s;
+    const double used = json_member_double(a->found, "measured_in_s", 0);
+    const struct ablate_budget in = {.seconds = budget > used ? budget - used : 0,
+                                     .fixed_s = guess_fixed(a, sum),
+                                     .sum_s = sum,
+                                     .rounds = a->rounds,
+                                     .epochs = a->epochs,
+                                     .samples = a->samples,
+                                     .batch = a->job.loader.batch_size};
+    struct ablate_fit fit;
+    ablate__fit_budget(&in, &fit);
+    const int64_t all = a->samples;
+    const bool fewer_rounds = fit.rounds < a->rounds, shorter = fit.epochs < a->epochs;
+    a->rounds = fit.rounds;
+    a->epochs = fit.epochs;
+    if (fit.limit > 0) {
+        a->job.dataset.limit_samples = (size_t)fit.limit;
+        ablate__take_facts(a, fit.limit);
+        ablate__note(&a->warnings,
+                     "the budget of %.0f s shortens each epoch to %lld of %lld samples (%.1f s in "
+                     "the fastest cell; 5 s are recommended): a short epoch weighs its beginning "
+                     "and end more, and spreads more",
+                     budget, (long long)fit.limit, (long long)all,
+                     fastest * (double)fit.limit / (double)all);
+    } else if (shorter) {
+        ablate__note(
+            &a->warnings,
+            "the budget of %.0f s shortens each cell to %d epoch%s (%.1f s in the fastest; "
+            "5 s are recommended)",
+            budget, a->epochs, a->epochs == 1 ? "" : "s", a->epochs * fastest);
+    }
+    if (fewer_rounds) {
+        ablate__note(&a->warnings, "the budget of %.0f s leaves %d rounds: %s", budget, a->rounds,
+                     a->rounds < VERDICT_MIN_ROUNDS
+                         ? "a table and no verdict, for which 6 are the least"
+                         : "intervals are wider than with as many rounds as cells");
+    }
 }
 
 enum status ablate__plan(struct ablation *a)
@@ -126,14 +202,14 @@ enum status ablate__plan(struct ablation *a)
     }
     if (a->settings->budget_s > 0) {
         fit_budget(a, fastest, sum);
+        guess_epochs(a, &fastest, &sum);
     }
-    const double round_s =
-        a->epochs * sum *
-            (a->job.dataset.limit_samples > 0 ? (double)a->job.dataset.limit_samples /
-                                                    (double)json_member_int(a->facts, "samples", 1)
-                                              : 1) +
-        cells * (a->settings->settle_s + OPENING_S);
-    log_info("%d cells, %d rounds, %d epoch%s a cell: about %.0f s", cells, a->rounds, a->epochs,
-             a->epochs == 1 ? "" : "s", round_s * a->rounds);
+    a->planned_warnings = a->warnings.count;
+    const double round_s = a->epochs * sum + guess_fixed(a, sum);
+    if (!a->settings->predict_only) {
+        log_info("%d cells, %d rounds, %d epoch%s of %lld samples a cell: about %.0f s", cells,
+                 a->rounds, a->epochs, a->epochs == 1 ? "" : "s", (long long)a->samples,
+                 round_s * a->rounds);
+    }
     return STATUS_OK;
 }

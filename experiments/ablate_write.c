@@ -37,17 +37,23 @@ static void write_protocol(const struct ablation *a, struct json_writer *writer)
     const struct ablate_settings *settings = a->settings;
     json_key(writer, "protocol");
     json_begin_object(writer);
-    json_key_int(writer, "seed", (int64_t)settings->order_seed);
+    result_write_seed(writer, settings->order_seed);
     json_key_int(writer, "rounds", a->rounds);
     json_key_int(writer, "rounds_done", a->rounds_done);
     json_key_int(writer, "epochs", a->epochs);
     json_key_double(writer, "settle_s", settings->settle_s);
     json_key_double(writer, "matters", settings->matters);
     json_key_double(writer, "budget_s", settings->budget_s);
+    json_key_double(writer, "step_s", a->job.step_seconds);
+    json_key_bool(writer, "forward_only", a->job.forward_only);
+    json_key_string(writer, "request", settings->request);
+    json_key_int(writer, "planned_warnings", (int64_t)a->planned_warnings);
     json_key_int(writer, "limit_samples", (int64_t)a->job.dataset.limit_samples);
     json_key_int(writer, "imbalance", order_imbalance(a->order, (int)a->cells.count, a->rounds));
-    static const char *const facts[] = {"batches", "samples",           "batch_bytes",
-                                        "slots",   "working_set_bytes", "last_level_cache_bytes"};
+    json_key_int(writer, "batches", a->batches);
+    json_key_int(writer, "samples", a->samples);
+    static const char *const facts[] = {"batch_bytes", "slots", "working_set_bytes",
+                                        "last_level_cache_bytes"};
     for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++) {
         json_key_int(writer, facts[i], json_member_int(a->facts, facts[i], 0));
     }
@@ -122,14 +128,14 @@ static void write_cells(const struct ablation *a, struct json_writer *writer)
     json_end_array(writer);
 }
 
-static void write_result(struct ablation *a, bool finished, struct json_writer *writer)
+static void write_result(const struct ablation *a, struct json_writer *writer)
 {
     json_begin_object(writer);
     json_key_string(writer, "pinline", PINLINE_VERSION);
     json_key_string(writer, "kind", "ablation");
     json_key_string(writer, "created", a->created);
     json_key_string(writer, "command", a->settings->command_line);
-    json_key_bool(writer, "finished", finished);
+    json_key_bool(writer, "finished", a->rounds_done == a->rounds);
     write_notes(writer, "failures", &a->failures);
     ablate__write_diagnosis(a, writer);
     write_notes(writer, "warnings", &a->warnings);
@@ -142,24 +148,28 @@ static void write_result(struct ablation *a, bool finished, struct json_writer *
     write_protocol(a, writer);
     copy_member(writer, "ceilings", a->found);
     copy_member(writer, "facts", a->facts);
-    copy_member(writer, "plans", from_ceilings(a, "plans"));
+    copy_member(writer, "plans", a->plans);
     write_predictions(a, writer);
     write_cells(a, writer);
+    if (a->peers.count > 0) {
+        json_key(writer, "peer");
+        peer_write(&a->peers, writer);
+    } else if (json_member(a->earlier ? json_root(a->earlier) : NULL, "peer")) {
+        copy_member(writer, "peer", json_member(json_root(a->earlier), "peer"));
+    }
     json_end_object(writer);
 }
 
-enum status ablate__write(struct ablation *a, bool finished)
+enum status ablate__write(struct ablation *a)
 {
     char path[4096];
     struct file_writer file;
-    const size_t planned = a->warnings.count;
     ablate__check(a);
     TRY(file_writer_open(&file, ablate_path(a->settings, "result.json", path, sizeof path)));
     struct json_writer writer;
     json_writer_init(&writer, file.stream, true);
-    write_result(a, finished, &writer);
+    write_result(a, &writer);
     fputc('\n', file.stream);
-    a->warnings.count = planned; /* those of the rounds are found again the next time */
     TRY(file_writer_commit(&file));
     return STATUS_OK;
 }

@@ -157,9 +157,10 @@ static enum status multiply(struct cell_list *list, const char *option, const ch
 /* Options whose change would make cells that do not belong together, or no cells at all. */
 static bool is_no_axis(const char *option)
 {
-    static const char *const names[] = {"out",       "resume",    "overwrite",    "weights",
-                                        "data",      "val-data",  "device",       "epochs",
-                                        "cuda-libs", "max-steps", "dump-batches", "dump-count"};
+    static const char *const names[] = {
+        "out",          "resume",     "overwrite",       "weights",    "data",
+        "val-data",     "device",     "epochs",          "cuda-libs",  "max-steps",
+        "dump-batches", "dump-count", "plan-candidates", "plan-cache", "replan"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (strcmp(names[i], option) == 0) {
             return true;

@@ -2,6 +2,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -16,28 +18,43 @@
 
 static struct ablate_settings settings;
 /* Options that name one of the job's values or both of them. */
-static int transfer_choice, staging_choice;
+static int transfer_choice, staging_choice, job_choice;
 
 static const char *const stream_names[] = {"compute", "dedicated", "both", NULL};
 static const char *const transfer_names[] = {"u8", "f32", "both", NULL};
 static const char *const staging_names[] = {"slot", "thread", "both", NULL};
+static const char *const job_names[] = {"train", "eval", NULL};
 
+/* Several axes may stand in one value, separated by semicolons, as write_axis writes them. */
 static enum status parse_axis(void *field, const char *text)
 {
     const char **axes = field;
-    for (int i = 0; i < CELLS_MAX_AXES - 1; i++) {
-        if (!axes[i]) {
-            axes[i] = text;
-            return STATUS_OK;
-        }
+    char *copy = strdup(text);
+    if (!copy) {
+        return FAIL(STATUS_NO_MEMORY, "no memory for --axis");
     }
-    return FAIL(STATUS_USAGE, "at most %d axes", CELLS_MAX_AXES - 1);
+    int used = 0;
+    while (used < CELLS_MAX_AXES - 1 && axes[used]) {
+        used++;
+    }
+    for (char *axis = strtok(copy, ";"); axis; axis = strtok(NULL, ";")) {
+        if (used == CELLS_MAX_AXES - 1) {
+            free(copy);
+            return FAIL(STATUS_USAGE, "at most %d axes", CELLS_MAX_AXES - 1);
+        }
+        axes[used++] = axis; /* kept as long as the process, as the command line is */
+    }
+    return STATUS_OK;
 }
 
 static void write_axis(const void *field, struct json_writer *writer)
 {
     const char *const *axes = field;
-    json_string(writer, axes[0]);
+    char text[2048] = "";
+    for (size_t i = 0, at = 0; i < CELLS_MAX_AXES && axes[i] && at < sizeof text; i++) {
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", i ? ";" : "", axes[i]);
+    }
+    json_string(writer, axes[0] ? text : NULL);
 }
 
 /* "90", "90s", "5m", "1h". */
@@ -116,8 +133,34 @@ static const struct option choice_staging[] = {{.name = "staging",
                                                 .help = "who fills the slots in every cell; both "
                                                         "tells the copying thread from "
                                                         "page-locking"}};
+static const struct option choice_job[] = {{.name = "job",
+                                            .kind = OPTION_CHOICE,
+                                            .choices = job_names,
+                                            .help = "training steps, or inference in batches: "
+                                                    "forward alone, results read back"}};
+static const struct option_table options_kind = {"Job", choice_job, 1};
 static const struct option_table options_transfer = {"Transfer", choice_transfer, 1};
 static const struct option_table options_thread = {"Staging", choice_staging, 1};
+
+static const struct option emulation_options[] = {
+    {.name = "step-ms",
+     .kind = OPTION_DOUBLE,
+     .offset = FIELD(step_ms),
+     .low = 0,
+     .high = 60000,
+     .metavar = "MS",
+     .help = "keep the device busy for so long in place of each step: what the flags are worth for "
+             "a model that is not ours; 0 means the model's own step"},
+    {.name = "batch-bytes",
+     .kind = OPTION_BYTES,
+     .offset = FIELD(batch_bytes),
+     .metavar = "BYTES",
+     .help = "choose the image size so that the pixels of a batch are about so many bytes; 0 means "
+             "--size"},
+};
+static const struct option_table options_emulation = {"Models that are not ours", emulation_options,
+                                                      sizeof emulation_options /
+                                                          sizeof emulation_options[0]};
 
 static const struct option protocol_options[] = {
     {.name = "rounds",
@@ -211,10 +254,11 @@ static const struct option_table options_result = {
 static size_t bind(struct option_binding *bindings)
 {
     ablate_settings_defaults(&settings);
-    transfer_choice = staging_choice = 0;
+    transfer_choice = staging_choice = job_choice = 0;
     const struct option_binding all[] = {
         {&options_cells, &settings},         {&options_transfer, &transfer_choice},
-        {&options_thread, &staging_choice},  {&options_protocol, &settings},
+        {&options_thread, &staging_choice},  {&options_kind, &job_choice},
+        {&options_emulation, &settings},     {&options_protocol, &settings},
         {&options_result, &settings},        {&options_data, &settings.job},
         {&options_loading, &settings.job},   {&options_images, &settings.job},
         {&options_device, &settings.job},    {&options_model, &settings.job},
@@ -256,6 +300,16 @@ static enum status write_reports(const struct result_view *view)
     return STATUS_OK;
 }
 
+/* 100 where it fits or is read by nobody's eyes, less on a narrower terminal. */
+static int terminal_columns(void)
+{
+    struct winsize size;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0 || size.ws_col >= 100) {
+        return 100;
+    }
+    return size.ws_col < 80 ? 80 : size.ws_col;
+}
+
 static enum status print_result(void)
 {
     char path[PATH_BYTES];
@@ -270,7 +324,7 @@ static enum status print_result(void)
         json_copy(&writer, view->root);
         putchar('\n');
     } else if (status == STATUS_OK && !settings.job.quiet) {
-        report_text(view, stdout, 100);
+        report_text(view, stdout, terminal_columns());
         printf("\nAll of it: %s/result.json, report.html, report.md, rounds.csv\n", settings.out);
     }
     result_close(&file);
@@ -292,16 +346,50 @@ static const char *command_line(void)
     return text;
 }
 
+/* The options that chose the cells, as words that choose them again. */
+static const char *request_text(void)
+{
+    static char text[3000];
+    static const char *const streams[] = {"", " --copy-stream dedicated", " --copy-stream both"};
+    size_t used = (size_t)snprintf(text, sizeof text, "--job %s --transfer %s --staging %s%s%s%s",
+                                   job_names[job_choice], transfer_names[transfer_choice],
+                                   staging_names[staging_choice], streams[settings.cells.streams],
+                                   settings.cells.names ? " --cells " : "",
+                                   settings.cells.names ? settings.cells.names : "");
+    for (size_t i = 0; i < CELLS_MAX_AXES && settings.cells.axes[i] && used < sizeof text; i++) {
+        used +=
+            (size_t)snprintf(text + used, sizeof text - used, " --axis %s", settings.cells.axes[i]);
+    }
+    return text;
+}
+
+static enum status take_emulation(void)
+{
+    if (settings.step_ms > 0 && options_was_given("model")) {
+        return FAIL(STATUS_USAGE,
+                    "--step-ms stands for a model that is not ours: leave out --model");
+    }
+    if (settings.batch_bytes > 0 && options_was_given("size")) {
+        return FAIL(STATUS_USAGE, "--batch-bytes chooses the size of the images: leave out --size");
+    }
+    if (settings.batch_bytes > 0 && transfer_choice == 2) {
+        return FAIL(STATUS_USAGE, "--batch-bytes needs one --transfer: u8 or f32");
+    }
+    return ablate_apply_emulation(&settings);
+}
+
 static enum status run(char **operands, size_t operand_count)
 {
     (void)operands;
     (void)operand_count;
     command_set_log_level(&settings.job);
     settings.command_line = command_line();
+    settings.request = request_text();
     settings.cells.both_transfers = transfer_choice == 2;
     settings.cells.both_stagings = staging_choice == 2;
     settings.job.loader.transfer = transfer_choice == 1 ? TRANSFER_F32 : TRANSFER_U8;
     settings.job.loader.staging = staging_choice == 1 ? STAGING_THREAD : STAGING_SLOT;
+    settings.job.forward_only = job_choice == 1;
     if (!settings.job.dataset.data) {
         return FAIL(STATUS_USAGE, "--data is missing: name a folder of images in class folders "
                                   "(`pinline synth DIR` makes one)");
@@ -309,6 +397,10 @@ static enum status run(char **operands, size_t operand_count)
     if (settings.resume && settings.overwrite) {
         return FAIL(STATUS_USAGE, "--resume and --overwrite exclude each other");
     }
+    if (settings.resume && settings.predict_only) {
+        return FAIL(STATUS_USAGE, "--resume goes on with rounds, and --predict-only runs none");
+    }
+    TRY(take_emulation());
     const enum status status = ablate_run(&settings);
     if (status == STATUS_OK || status == STATUS_MISMATCH) {
         struct status_report report;
@@ -331,7 +423,12 @@ const struct command command_ablate = {
         "and what bounds the job. Exit status 5 when the cells did not compute the same.\n\n"
         "  pinline ablate --data DIR --model smallcnn --size 224\n"
         "  pinline ablate --data DIR --copy-stream both --budget 10m\n"
-        "  pinline ablate --data DIR --cells default,both --axis num-workers=1,2,4",
+        "  pinline ablate --data DIR --cells default,both --axis num-workers=1,2,4\n"
+        "  pinline ablate --data DIR --step-ms 35 --batch-bytes 38500000 --transfer f32\n\n"
+        "With --step-ms the steps compute nothing, so there are no bits to compare; images are\n"
+        "read, decoded, copied and normalised as always. --batch-bytes makes the images larger or\n"
+        "smaller instead of padding the copy, so that every byte that crosses the bus was written\n"
+        "by a decoder, as in the job that it stands for.",
 };
 
 /* --- The child ------------------------------------------------------------------------------ */

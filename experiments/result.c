@@ -1,4 +1,4 @@
-#include "experiments/result.h"
+#include "experiments/result_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,8 @@ struct result {
     struct result_view view;
     struct result_cell *cells;
     struct effect effects[VERDICT_MAX_EFFECTS];
-    char names[VERDICT_MAX_EFFECTS][200];
+    char names[VERDICT_MAX_EFFECTS + 1][240];
+    struct result_peer *peers;
 };
 
 static enum status read_run(const struct json_value *value, struct result_run *run)
@@ -62,6 +63,7 @@ static enum status read_cell(const struct json_value *value, struct result_cell 
     const struct json_value *rounds = json_member(value, "rounds");
     cell->name = json_member_string(value, "name", NULL);
     cell->settings = json_member(value, "settings");
+    cell->repeats = json_member_bool(value, "repeats", false);
     cell->bound = "";
     if (!cell->name || !rounds || rounds->kind != JSON_ARRAY || rounds->count > RESULT_MAX_ROUNDS) {
         return FAIL(STATUS_INVALID, "a cell lacks its name or its rounds");
@@ -70,6 +72,12 @@ static enum status read_cell(const struct json_value *value, struct result_cell 
         if (read_run(&rounds->items[i], &cell->runs[i]) != STATUS_OK) {
             status_prefix("cell \"%s\"", cell->name);
             return STATUS_INVALID;
+        }
+        if (cell->runs[i].round != (int)i) {
+            return FAIL(
+                STATUS_INVALID,
+                "cell \"%s\": its rounds are not 0, 1, 2 and so on, so they cannot be paired",
+                cell->name);
         }
     }
     cell->run_count = rounds->count;
@@ -95,49 +103,181 @@ static void read_predictions(const struct json_value *root, struct result *file)
 
 /* --- Effects -------------------------------------------------------------------------------- */
 
-static struct effect *add_effect(struct result *file, const char *a, const char *b)
+/* A cell's name is that of a known cell, and after a space what the axes made of it. */
+static size_t base_length(const char *name)
 {
-    const struct result_cell *over = result_find_cell(&file->view, a);
-    const struct result_cell *under = result_find_cell(&file->view, b);
-    if (!over || !under || file->view.effect_count == VERDICT_MAX_EFFECTS) {
+    return strcspn(name, " ");
+}
+
+static const char *axes_of(const char *name)
+{
+    const char *space = strchr(name, ' ');
+    return space ? space + 1 : "";
+}
+
+/* The cell `base` under the axes' values `axes`; repeated cells are passed over. */
+static const struct result_cell *find_under(const struct result_view *view, const char *base,
+                                            const char *axes)
+{
+    for (size_t c = 0; c < view->cell_count; c++) {
+        const struct result_cell *cell = &view->cells[c];
+        if (!cell->repeats && base_length(cell->name) == strlen(base) &&
+            memcmp(cell->name, base, strlen(base)) == 0 && strcmp(axes_of(cell->name), axes) == 0) {
+            return cell;
+        }
+    }
+    return NULL;
+}
+
+static struct effect *add_effect(struct result *file, const struct result_cell *over,
+                                 const struct result_cell *under, const char *name,
+                                 const char *axes)
+{
+    if (!over || !under || over == under || file->view.effect_count == VERDICT_MAX_EFFECTS) {
         return NULL;
     }
     const size_t i = file->view.effect_count++;
-    snprintf(file->names[i], sizeof file->names[i], "%s/%s", a, b);
+    snprintf(file->names[i], sizeof file->names[i], "%s%s%s", name, axes[0] ? " at " : "", axes);
     file->effects[i] = (struct effect){.name = file->names[i], .a = over->rates, .b = under->rates};
     return &file->effects[i];
 }
 
-/* The cells of a comparison without the article's names: each against the first. */
-static void add_against_first(struct result *file)
+/* What the flags bring among the cells of one value of the axes. */
+static void add_family(struct result *file, const char *axes)
 {
-    for (size_t c = 1; c < file->view.cell_count; c++) {
-        struct effect *effect = add_effect(file, file->cells[c].name, file->cells[0].name);
-        if (effect && file->view.effect_count == 1) {
-            effect->primary = true;
+    static const char *const names[] = {"default", "pin", "non_blocking", "both", "both+stream"};
+    const struct result_cell *cells[5];
+    for (size_t i = 0; i < 5; i++) {
+        cells[i] = find_under(&file->view, names[i], axes);
+    }
+    const struct result_cell *none = cells[0], *pin = cells[1], *only = cells[2], *both = cells[3],
+                             *stream = cells[4];
+    add_effect(file, both, none, "both/default", axes);
+    add_effect(file, pin, none, "pin/default", axes);
+    add_effect(file, only, none, "non_blocking/default", axes);
+    if (both && none && pin && only) {
+        struct effect *interaction = add_effect(file, both, pin, "interaction", axes);
+        if (interaction) {
+            interaction->interaction = true;
+            interaction->a2 = none->rates;
+            interaction->b2 = only->rates;
+        }
+    }
+    add_effect(file, stream, both, "both+stream/both", axes);
+    if (!both) {
+        add_effect(file, stream, none, "both+stream/default", axes);
+    }
+    if (!none) {
+        const struct result_cell *plain = find_under(&file->view, "default/s", axes);
+        add_effect(file, stream, plain, "both+stream / default/s", axes);
+        add_effect(file, find_under(&file->view, "pin/s", axes), plain, "pin/s / default/s", axes);
+        add_effect(file, find_under(&file->view, "non_blocking/s", axes), plain,
+                   "non_blocking/s / default/s", axes);
+    }
+}
+
+/* What a value of the axes brings against the first, in each cell of the flags. */
+static void add_between(struct result *file)
+{
+    const struct result_view *view = &file->view;
+    for (size_t c = 0; c < view->cell_count; c++) {
+        const struct result_cell *cell = &view->cells[c];
+        const char *axes = axes_of(cell->name);
+        if (cell->repeats || axes[0] == '\0') {
+            continue;
+        }
+        for (size_t first = 0; first < c; first++) {
+            const struct result_cell *other = &view->cells[first];
+            if (!other->repeats && base_length(other->name) == base_length(cell->name) &&
+                memcmp(other->name, cell->name, base_length(cell->name)) == 0) {
+                char name[220];
+                snprintf(name, sizeof name, "%.*s: %.80s against %.80s",
+                         (int)base_length(cell->name), cell->name, axes, axes_of(other->name));
+                add_effect(file, cell, other, name, "");
+                break;
+            }
+        }
+    }
+}
+
+static bool is_first_of_axes(const struct result_view *view, size_t c)
+{
+    for (size_t i = 0; i < c; i++) {
+        if (!view->cells[i].repeats &&
+            strcmp(axes_of(view->cells[i].name), axes_of(view->cells[c].name)) == 0) {
+            return false;
+        }
+    }
+    return !view->cells[c].repeats;
+}
+
+static void add_check(struct result *file)
+{
+    struct result_view *view = &file->view;
+    for (size_t c = 0; c < view->cell_count; c++) {
+        const struct result_cell *again = &view->cells[c];
+        const struct result_cell *first = again->repeats && strlen(again->name) > strlen(" again")
+                                              ? find_under(view, "default", "")
+                                              : NULL;
+        if (first) {
+            char *name = file->names[VERDICT_MAX_EFFECTS];
+            snprintf(name, sizeof file->names[0], "%.100s/%.100s", again->name, first->name);
+            view->check = (struct effect){
+                .name = name, .primary = true, .a = again->rates, .b = first->rates};
+            verdict_decide(&view->check, 1, view->rounds, view->matters);
         }
     }
 }
 
 static void add_effects(struct result *file)
 {
-    struct effect *primary = add_effect(file, "both", "default");
-    if (!primary) {
-        add_against_first(file);
-        return;
+    struct result_view *view = &file->view;
+    for (size_t c = 0; c < view->cell_count; c++) {
+        if (is_first_of_axes(view, c)) {
+            add_family(file, axes_of(view->cells[c].name));
+        }
     }
-    primary->primary = true;
-    add_effect(file, "pin", "default");
-    add_effect(file, "non_blocking", "default");
-    struct effect *interaction = add_effect(file, "both", "pin");
-    const struct result_cell *none = result_find_cell(&file->view, "default");
-    const struct result_cell *only = result_find_cell(&file->view, "non_blocking");
-    if (interaction && only) {
-        interaction->name = "interaction";
-        interaction->a2 = none->rates;
-        interaction->b2 = only->rates;
+    add_between(file);
+    /* Cells of names that are not known here. */
+    for (size_t c = 1; c < view->cell_count && view->effect_count == 0; c++) {
+        char name[200];
+        snprintf(name, sizeof name, "%.90s/%.90s", view->cells[c].name, view->cells[0].name);
+        add_effect(file, &view->cells[c], &view->cells[0], name, "");
     }
-    add_effect(file, "both+stream", "both");
+    if (view->effect_count > 0) {
+        file->effects[0].primary = true;
+    }
+}
+
+static enum status read_peers(struct result *file, const struct json_value *list)
+{
+    if (!list || list->kind != JSON_ARRAY || list->count == 0) {
+        return STATUS_OK;
+    }
+    file->peers = calloc(list->count, sizeof *file->peers);
+    if (!file->peers) {
+        return FAIL(STATUS_NO_MEMORY, "no memory for %zu peers", list->count);
+    }
+    file->view.peers = file->peers;
+    for (size_t i = 0; i < list->count; i++) {
+        const struct json_value *rates = json_member(&list->items[i], "rates");
+        double values[RESULT_MAX_ROUNDS];
+        size_t count = 0;
+        for (size_t r = 0; rates && r < rates->count && count < RESULT_MAX_ROUNDS; r++) {
+            values[count++] = rates->items[r].number;
+        }
+        const char *name = json_member_string(&list->items[i], "name", NULL);
+        if (!name || count == 0) {
+            return FAIL(STATUS_INVALID, "a peer lacks its name or its rates");
+        }
+        file->view.peers[file->view.peer_count++] =
+            (struct result_peer){.name = name,
+                                 .rounds = count,
+                                 .median = statistics_median(values, count),
+                                 .lowest = statistics_quantile(values, count, 0),
+                                 .highest = statistics_quantile(values, count, 1)};
+    }
+    return STATUS_OK;
 }
 
 static enum status read_all(struct result *file)
@@ -159,10 +299,16 @@ static enum status read_all(struct result *file)
     view->finished = json_member_bool(root, "finished", false);
     view->matters = json_member_double(json_member(root, "protocol"), "matters", 0.02);
     const struct json_value *failures = json_member(root, "failures");
-    view->failures = failures ? failures->count : 0;
+    if (!failures || failures->kind != JSON_ARRAY || !(view->matters > 0)) {
+        return FAIL(STATUS_INVALID, "the result lacks its list of failures, or what matters");
+    }
+    view->failures = failures->count;
     view->rounds = RESULT_MAX_ROUNDS;
     for (size_t c = 0; c < cells->count; c++) {
         TRY(read_cell(&cells->items[c], &file->cells[c]));
+        if (result_find_cell(view, file->cells[c].name)) {
+            return FAIL(STATUS_INVALID, "cell \"%s\" is there twice", file->cells[c].name);
+        }
         view->cell_count++;
         view->rounds =
             file->cells[c].run_count < view->rounds ? file->cells[c].run_count : view->rounds;
@@ -173,8 +319,13 @@ static enum status read_all(struct result *file)
     read_predictions(root, file);
     if (view->rounds >= 2) {
         add_effects(file);
-        verdict_decide(file->effects, view->effect_count, view->rounds, view->matters);
+        if (view->effect_count > 0) {
+            verdict_decide(file->effects, view->effect_count, view->rounds, view->matters);
+        }
+        add_check(file);
     }
+    TRY(read_peers(file, json_member(root, "peer")));
+    result__advise(view, &view->advice);
     return STATUS_OK;
 }
 
@@ -208,8 +359,27 @@ void result_close(result **handle)
     }
     json_document_destroy(&file->document);
     free(file->cells);
+    free(file->peers);
     free(file);
     *handle = NULL;
+}
+
+void result_write_seed(struct json_writer *writer, uint64_t seed)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%llu", (unsigned long long)seed);
+    json_key(writer, "seed");
+    if (seed <= INT64_MAX) {
+        json_uint(writer, seed);
+    } else {
+        json_string(writer, text);
+    }
+}
+
+uint64_t result_read_seed(const struct json_value *protocol)
+{
+    const char *text = json_member_string(protocol, "seed", NULL);
+    return text ? strtoull(text, NULL, 10) : (uint64_t)json_member_int(protocol, "seed", 1);
 }
 
 const struct result_view *result_read_view(const result *file)

@@ -7,13 +7,17 @@
  *     "command": "pinline ablate --data ...", "finished": true,
  *     "machine": {...}, "device": {...}, "data": {...},          as job_write_machine and friends
  *     "job": {"num-workers": 4, ...},                           every option of the job
- *     "protocol": {"seed": 1, "rounds": 6, "rounds_done": 6, "epochs": 3, "settle_s": 1,
- *                  "matters": 0.02, "limit_samples": 0, "imbalance": 0, "budget_s": 0,
+ *     "protocol": {"seed": 1 (above 2^63 as text), "rounds": 6, "rounds_done": 6, "epochs": 3,
+ *                  "settle_s": 1, "matters": 0.02, "limit_samples": 0, "imbalance": 0, "budget_s": 0,
+ *                  "step_s": 0 (of an emulated step), "forward_only": false (inference),
+ *                  "request": "--axis num-workers=1,2", "planned_warnings": 0,
  *                  "order": [["default", "pin", ...], ...], "plans_hash": "0123456789abcdef",
  *                  "batches": 100, "samples": 6400, "batch_bytes": 9633792,
  *                  "working_set_bytes": 123, "last_level_cache_bytes": 123},
- *     "ceilings": {"loader_s": 0.01, "loader_pinned_s": 0.01, "loader_waiting_s": 0.01,
- *                  "loader_spread": 0.1, "first_batch_s": 0.02, "step_s": 0.005,
+ *     "ceilings": {"loader_s": 0.01, "loader_pinned_s": 0.01, "loader_busy_s": 0.01,
+ *                  "loader_spread": 0.1, "read_share": 0.1, "decode_share": 0.8,
+ *                  "cold_loader_s": 0.02, "cold_read_bytes": 1, "cold_major_faults": 1,
+ *                  "emulated_step_s": 0, "first_batch_s": 0.02, "step_s": 0.005,
  *                  "issue_s": 0.0003, "wake_s": 0.00005, "copy_pageable_s": 0.009,
  *                  "copy_locked_s": 0.0002, "copy_pageable_quiet_s": 0.008,
  *                  "copy_locked_quiet_s": 0.0002, "call_pageable_s": 0.009,
@@ -22,9 +26,11 @@
  *                  "lock_s": 0.01, "measured_in_s": 5.1},
  *     "predictions": [{"cell": "default", "samples_per_s": 1.0, "formula_samples_per_s": 1.0,
  *                      "trivial_samples_per_s": 1.0, "bound": "loader"}, ...],
- *     "cells": [{"name": "default", "settings": {...}, "rounds": [
+ *     "cells": [{"name": "default", "repeats": false, "arithmetic": false, "settings": {...},
+ *       "rounds": [
  *         {"round": 0, "place": 3, "samples_per_s": 1.0, "epoch_s": [1.0, 1.1],
  *          "loss_hash": "0123456789abcdef", "weights_hash": "0123456789abcdef",
+ *          "plans_hash": "0123456789abcdef", "cache_images": 0,
  *          "page_locked": true, "lock_s": 0.01, "slots_bytes": 123, "marked": "",
  *          "host": {"wait_batch": s, "copy": s, "issue": s, "wait_device": s, "rest": s},
  *          "device": {"span": s, "compute": s, "copy": s, "hidden": s, "idle": s},
@@ -37,10 +43,15 @@
  *          "timeline": [{"lane": "compute", "name": "step", "from": s, "to": s}, ...]}]}, ...],
  *     "failures": ["..."],       bits that differ, cells that are not what they must be; [] is good
  *     "warnings": ["..."],       what makes the measurement doubtful
- *     "diagnosis": {"bound": "loader", "headline": "...", "advice": [{"what": "...",
- *                   "factor": 1.8, "how": "measured"|"predicted"}, ...]},
+ *     "diagnosis": {"bound": "loader" (of the job in its default cell), "best_bound": "compute" (with
+ *                   both flags and a stream of its own), "headline": "...", "advice": [{"what": "...",
+ *                   "factor": 1.8, "how": "predicted"|"not measured"}, ...]},
  *     "peer": [{"name": "torch default", "rates": [...]}]        from --peer, may be absent
  *   }
+ *
+ * A loader's ceiling is the time of a full batch: loader_s into pageable slots, loader_pinned_s into
+ * page-locked ones, loader_busy_s the same beside a thread that spins. wake_s is what a step costs
+ * beyond itself when the host begins it with an idle device and sees its end.
  *
  * Times are seconds; host, device, counters and cpu are sums over the timed epochs of one cell-run.
  * Effects and verdicts are computed from the rounds when the file is read, never stored.
@@ -80,6 +91,20 @@ struct result_cell {
     /* Predictions, samples/s; 0 where there are none. */
     double predicted, predicted_formula, predicted_trivial;
     const char *bound; /* "loader", ..., "" */
+    bool repeats;      /* a cell that ran already, once more */
+};
+
+/* Another program's rates. */
+struct result_peer {
+    const char *name;
+    double median, lowest, highest;
+    size_t rounds;
+};
+
+/* What to do, from the verdicts alone. */
+struct result_advice {
+    char text[600]; /* one sentence or two, with its size and its certainty */
+    bool claims;    /* it names flags, or a cell, to take or to leave */
 };
 
 typedef struct result result;
@@ -93,6 +118,11 @@ struct result_view {
     double matters;
     struct effect *effects; /* decided; the primary first */
     size_t effect_count;
+    struct effect check; /* the repeated cell against itself at 95 %, outside the family; name NULL
+                            where nothing was repeated */
+    struct result_peer *peers;
+    size_t peer_count;
+    struct result_advice advice;
     bool finished;
     size_t failures; /* entries of root's "failures" */
 };
@@ -102,6 +132,11 @@ struct result_view {
 enum status result_open(const char *path, result **out) MUST_USE;
 void result_close(result **file);
 const struct result_view *result_read_view(const result *file);
+
+/* The seed of the order, which a number of JSON may be too small for: as member "seed" of an open
+ * object, and back (1 when absent). */
+void result_write_seed(struct json_writer *writer, uint64_t seed);
+uint64_t result_read_seed(const struct json_value *protocol);
 
 /* The cell of that name, NULL when absent. */
 const struct result_cell *result_find_cell(const struct result_view *view, const char *name);

@@ -16,6 +16,7 @@
 #define WATCH_PERIOD_S 0.25
 #define MAX_TIMELINE 512
 #define MAX_EPOCHS 100000
+#define MOST_PLANS 4096
 
 /* What the cells of a round share. */
 struct round {
@@ -24,6 +25,11 @@ struct round {
     device *dev;
     dataset *train_set;
     char opened_for[4096]; /* settings of `dev` and `train_set`, as text */
+    bool other_plans;      /* cells that compute something else may choose plans of their own */
+    /* Lists of plans as the device had them after each cell was opened; what is in them. */
+    json_document *plan_lists[CELLS_MAX];
+    const struct json_value *plans[MOST_PLANS];
+    size_t list_count, plan_count, plans_seen;
     double settle_s;
     int64_t epochs, timeline_steps;
     const char *spoil; /* test of the method: a cell's name whose weights are changed on purpose */
@@ -53,6 +59,10 @@ static enum status note_step(void *context, const struct train_step *step)
     struct timeline *line = context;
     if (line->steps_left > 0) {
         line->steps_left--;
+        add_span(line, "host", "wait for the device", step->host_begin, step->host_free);
+        add_span(line, "host", "wait for a batch", step->host_free, step->host_batch);
+        add_span(line, "host", "copy call", step->host_batch, step->host_copied);
+        add_span(line, "host", "issue", step->host_copied, step->host_issued);
         add_span(line, "copy", "copy", step->copy_begin, step->copy_end);
         add_span(line, "compute", "step", step->begin, step->end);
     }
@@ -154,17 +164,88 @@ static void write_totals(const struct totals *totals, struct json_writer *writer
     json_end_object(writer);
 }
 
+/* --- Plans ---------------------------------------------------------------------------------- */
+
+static bool same_plan(const struct json_value *a, const struct json_value *b)
+{
+    static const char *const members[] = {"op", "plan", "graph"};
+    for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
+        if (strcmp(json_member_string(a, members[i], ""), json_member_string(b, members[i], "")) !=
+            0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void keep_plan(struct round *round, const struct json_value *plan)
+{
+    for (size_t i = 0; i < round->plan_count; i++) {
+        if (same_plan(round->plans[i], plan)) {
+            return;
+        }
+    }
+    if (round->plan_count < MOST_PLANS) {
+        round->plans[round->plan_count++] = plan;
+    }
+}
+
+/* The plans that the cell just opened chose: the tail of the device's list. *hash tells two such
+ * lists apart. */
+static enum status note_plans(struct round *round, uint64_t *hash)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *memory = open_memstream(&text, &bytes);
+    if (!memory || round->list_count == CELLS_MAX) {
+        return FAIL(STATUS_NO_MEMORY, "no memory for the list of plans");
+    }
+    struct json_writer writer;
+    json_writer_init(&writer, memory, false);
+    device_write_plans(round->dev, &writer);
+    fclose(memory);
+    json_document **list = &round->plan_lists[round->list_count];
+    const enum status status = json_parse(text, bytes, list);
+    free(text);
+    TRY(status);
+    round->list_count++;
+    const struct json_value *plans = json_root(*list);
+    *hash = HASH_START;
+    for (size_t i = round->plans_seen; i < plans->count; i++) {
+        const struct json_value *plan = &plans->items[i];
+        *hash = hash_text(hash_text(*hash, json_member_string(plan, "op", "")), "\n");
+        *hash = hash_text(hash_text(*hash, json_member_string(plan, "plan", "")), "\n");
+        keep_plan(round, plan);
+    }
+    round->plans_seen = plans->count;
+    return STATUS_OK;
+}
+
+static void write_plans(const struct round *round, struct json_writer *writer)
+{
+    json_key(writer, "plans");
+    json_begin_array(writer);
+    for (size_t i = 0; i < round->plan_count; i++) {
+        json_copy(writer, round->plans[i]);
+    }
+    json_end_array(writer);
+}
+
 /* --- One cell ------------------------------------------------------------------------------- */
 
-/* Untimed steps in the cell's own settings: two rings at least, and `settle_s` seconds. */
+/* Untimed steps in the cell's own settings: two rings at least, and `settle_s` seconds; with a cache,
+ * which is empty in a loader that was just opened, a whole epoch. */
 static enum status settle(struct round *round, struct job *job, train_loop *loop)
 {
     const uint64_t from = clock_now_ns();
     uint32_t chunk = 2 * (uint32_t)job->train_layout.slots;
     struct train_epoch epoch;
+    if (job->settings.loader.cache != CACHE_NONE) {
+        chunk = 0;
+    }
     do {
         TRY(train_loop_epoch(loop, 0, 0, chunk, &epoch));
-        chunk = chunk < job->train_layout.batches / 2 ? 2 * chunk : 0;
+        chunk = chunk > 0 && chunk < job->train_layout.batches / 2 ? 2 * chunk : 0;
     } while (clock_seconds(from, clock_now_ns()) < round->settle_s);
     return STATUS_OK;
 }
@@ -213,7 +294,7 @@ static enum status check_locked(const struct settings *settings,
 
 static void write_run(const struct settings *settings, const struct job *job,
                       const struct totals *totals, const watch *seen, const struct timeline *line,
-                      uint64_t weights_hash, struct json_writer *writer)
+                      uint64_t weights_hash, uint64_t plans_hash, struct json_writer *writer)
 {
     struct loader_staging staging;
     char doubt[512];
@@ -226,6 +307,11 @@ static void write_run(const struct settings *settings, const struct job *job,
     write_totals(totals, writer);
     json_key(writer, "weights_hash");
     json_hex64(writer, weights_hash);
+    json_key(writer, "plans_hash");
+    json_hex64(writer, plans_hash);
+    struct loader_counters now;
+    loader_read_counters(job->train_loader, &now);
+    json_key_int(writer, "cache_images", (int64_t)now.cache_images);
     json_key_bool(writer, "page_locked", staging.page_locked);
     json_key_double(writer, "lock_s", staging.lock_seconds);
     json_key_int(writer, "slots_bytes", (int64_t)staging.host_bytes);
@@ -247,7 +333,7 @@ static void write_run(const struct settings *settings, const struct job *job,
 
 static enum status time_cell(struct round *round, const struct cell *cell,
                              const struct settings *settings, struct job *job, train_loop *loop,
-                             struct timeline *line, struct json_writer *writer)
+                             struct timeline *line, uint64_t plans_hash, struct json_writer *writer)
 {
     struct loader_staging staging;
     loader_read_staging(job->train_loader, &staging);
@@ -275,7 +361,7 @@ static enum status time_cell(struct round *round, const struct cell *cell,
         status = network_weights_hash(job->net, &weights_hash);
     }
     if (status == STATUS_OK) {
-        write_run(settings, job, &totals, seen, line, weights_hash, writer);
+        write_run(settings, job, &totals, seen, line, weights_hash, plans_hash, writer);
     }
     watch_close(&seen);
     free(totals.epoch_s);
@@ -291,7 +377,9 @@ static enum status open_shared(struct round *round, const struct settings *setti
         return STATUS_OK;
     }
     dataset_close(&round->train_set);
+    dataset_close(&round->parts.val_set);
     device_close(&round->dev);
+    round->plans_seen = 0;
     TRY(device_open(&settings->device, &round->dev));
     TRY(dataset_open(&settings->dataset, &round->train_set, &round->parts.val_set));
     round->parts.dev = round->dev;
@@ -307,16 +395,21 @@ static enum status run_cell(struct round *round, const struct cell *cell,
     struct job job = {0};
     train_loop *loop = NULL;
     static struct timeline line;
+    uint64_t plans_hash = 0;
     TRY(cells_settings(&round->request.job, cell, &settings));
+    settings.replan = round->other_plans && cell->arithmetic;
     TRY(open_shared(round, &settings));
     const struct train_hooks hooks = {.context = &line, .seen = note_step};
     enum status status =
         job_open(&settings, JOB_TRAIN_ALONE, &round->parts, round->request.plans, &job);
     if (status == STATUS_OK) {
+        status = note_plans(round, &plans_hash);
+    }
+    if (status == STATUS_OK) {
         status = train_loop_open(&job, &hooks, &loop);
     }
     if (status == STATUS_OK) {
-        status = time_cell(round, cell, &settings, &job, loop, &line, writer);
+        status = time_cell(round, cell, &settings, &job, loop, &line, plans_hash, writer);
     }
     if (status == STATUS_OK) {
         status = device_synchronize(job.dev);
@@ -331,6 +424,9 @@ static void close_shared(struct round *round)
     dataset_close(&round->train_set);
     dataset_close(&round->parts.val_set);
     device_close(&round->dev);
+    for (size_t i = 0; i < round->list_count; i++) {
+        json_document_destroy(&round->plan_lists[i]);
+    }
 }
 
 static enum status run_order(struct round *round, const struct json_value *order,
@@ -367,6 +463,7 @@ enum status round_run(const struct json_value *root, struct json_writer *answer)
     round.settle_s = json_member_double(root, "settle_s", 1);
     round.timeline_steps = json_member_int(root, "timeline_steps", 0);
     round.spoil = json_member_string(root, "spoil", "");
+    round.other_plans = json_member_bool(root, "other_plans", false);
     if (!order || order->kind != JSON_ARRAY || round.epochs < 1 || round.epochs > MAX_EPOCHS) {
         return FAIL(STATUS_INVALID, "the request of a round is not understood");
     }
@@ -376,10 +473,7 @@ enum status round_run(const struct json_value *root, struct json_writer *answer)
     enum status status = run_order(&round, order, answer);
     if (status == STATUS_OK) {
         json_end_array(answer);
-        json_key(answer, "plans");
-        device_write_plans(round.dev, answer);
-        json_key(answer, "plans_hash");
-        json_hex64(answer, device_plans_hash(round.dev));
+        write_plans(&round, answer);
         json_end_object(answer);
     }
     close_shared(&round);

@@ -4,10 +4,12 @@
  * allocated anew, and records what happened; it judges nothing.
  *
  * Request (JSON): {"round": 0, "epochs": 3, "settle_s": 1, "timeline_steps": 8, "job": {...options},
- *   "eval": false, "step_s": 0, "order": [2, 0, 1], "plans": [...] or null, "spoil": "",
- *   "cells": [{"name": "...", "changes": [["option", "value"], ...]}, ...]}
+ *   "eval": false, "step_s": 0, "order": [2, 0, 1], "plans": [...] or null, "other_plans": true,
+ *   "spoil": "", "cells": [{"name": "...", "changes": [["option", "value"], ...]}, ...]}
+ * Cells must find their plans among "plans", where it is given; with "other_plans" those that change
+ * the arithmetic may choose what it lacks.
  * Answer: {"runs": [{"cell": "...", "settings": {...}, then the members of a run as result.h lists
- *   them}, ...], "plans": [...], "plans_hash": "..."}
+ *   them}, ...], "plans": [...]}, plans being those of all cells, each once.
  */
 #ifndef PINLINE_EXPERIMENTS_ROUND_H
 #define PINLINE_EXPERIMENTS_ROUND_H

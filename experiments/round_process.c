@@ -4,6 +4,7 @@
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -59,6 +60,12 @@ static enum status read_answer(const char *path, int outcome, json_document **an
     if (!WIFEXITED(outcome)) {
         return FAIL(STATUS_INTERNAL, "the process of a round ended by signal %d (%s)",
                     WTERMSIG(outcome), strsignal(WTERMSIG(outcome)));
+    }
+    if (WEXITSTATUS(outcome) != 0 || !file_exists(path)) {
+        return FAIL(STATUS_IO,
+                    "the process of a round left no answer in %s (exit code %d): is the disk full, "
+                    "or the folder read-only? What is finished is kept; --resume goes on",
+                    path, WEXITSTATUS(outcome));
     }
     TRY(file_read(path, MOST_ANSWER_BYTES, &text, &bytes));
     enum status status = json_parse(text, bytes, answer);
@@ -121,6 +128,8 @@ enum status round_child(const char *mode, const char *request_path, const char *
     size_t bytes = 0, answer_bytes = 0;
     char *answer_text = NULL;
     json_document *request = NULL;
+    /* A parent that was killed leaves nobody who would want the answer. */
+    (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
     TRY(file_read(request_path, MOST_ANSWER_BYTES, &text, &bytes));
     enum status status = json_parse(text, bytes, &request);
     free(text);

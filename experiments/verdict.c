@@ -101,6 +101,11 @@ static void judge(struct effect *effect, size_t rounds, double matters)
     }
 }
 
+bool effect_is_claimed(const struct effect *effect)
+{
+    return !effect->tests_disagree && (effect->ratio.low > 1 || effect->ratio.high < 1);
+}
+
 void verdict_decide(struct effect *effects, size_t count, size_t rounds, double matters)
 {
     assert(count <= VERDICT_MAX_EFFECTS && rounds >= 2 && rounds <= VERDICT_MAX_ROUNDS);

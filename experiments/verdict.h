@@ -30,6 +30,7 @@ const char *verdict_text(enum verdict verdict);
  * stand at [i]; the second pair is NULL for a plain ratio. */
 struct effect {
     const char *name; /* "both/default" */
+    bool interaction; /* of two flags: what both together bring beyond the product of each alone */
     bool primary;
     const double *a, *b;
     const double *a2, *b2;
@@ -43,6 +44,9 @@ struct effect {
      * of what the spread may be (80 % limits); 0 when no number up to 1,000 would. */
     int rounds_low, rounds_high;
 };
+
+/* Whether a difference is claimed at all: the interval excludes 1 and the two tests agree. */
+bool effect_is_claimed(const struct effect *effect);
 
 /* `rounds` 2 to VERDICT_MAX_ROUNDS; `matters` for instance 0.02; at most one effect is primary. */
 void verdict_decide(struct effect *effects, size_t count, size_t rounds, double matters);

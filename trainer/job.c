@@ -85,6 +85,9 @@ static enum status open_sets(struct job *job, const struct job_parts *parts)
         } else {
             TRY(dataset_open(wanted, &job->train_set, &job->val_set));
         }
+        if (job->use == JOB_TRAIN_ALONE) {
+            dataset_close(&job->val_set);
+        }
     }
     if (job->use == JOB_EVALUATE) {
         if (!job->val_set) {
