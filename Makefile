@@ -18,7 +18,7 @@ WERROR ?= -Werror
 V ?=
 OPT ?= -O2
 TEST_JOBS ?= 1
-TEST_TIMEOUT ?= 180
+TEST_TIMEOUT ?= 300
 # The layers whose tests are built and run.
 TEST_LAYERS ?= $(LAYERS)
 FUZZ_SECONDS ?= 30

@@ -5,7 +5,7 @@
 # From the environment: JOBS programs at a time, TIMEOUT seconds each, MODE, PINLINE (the program).
 set -u
 cd "$(dirname "$0")/.." || exit 1
-: "${JOBS:=1}" "${TIMEOUT:=180}" "${MODE:=release}" "${PINLINE:=$PWD/build/release/pinline}"
+: "${JOBS:=1}" "${TIMEOUT:=300}" "${MODE:=release}" "${PINLINE:=$PWD/build/release/pinline}"
 case $MODE in
 asan | ubsan | debug) scale=3 ;;
 tsan) scale=8 ;;
