@@ -184,13 +184,18 @@ static void fit_budget(struct ablation *a, double fastest, double sum)
     }
 }
 
+/* As many as cells, six at least; with an even number of cells, whole squares. */
+static int usual_rounds(int cells)
+{
+    const int least = cells > VERDICT_MIN_ROUNDS ? cells : VERDICT_MIN_ROUNDS;
+    return cells % 2 == 0 ? (least + cells - 1) / cells * cells : least;
+}
+
 enum status ablate__plan(struct ablation *a)
 {
     double fastest, sum;
     const int cells = (int)a->cells.count;
-    a->rounds = a->settings->rounds > 0      ? a->settings->rounds
-                : cells > VERDICT_MIN_ROUNDS ? cells
-                                             : VERDICT_MIN_ROUNDS;
+    a->rounds = a->settings->rounds > 0 ? a->settings->rounds : usual_rounds(cells);
     if (a->rounds > RESULT_MAX_ROUNDS) {
         return FAIL(STATUS_USAGE, "--rounds is at most %d", RESULT_MAX_ROUNDS);
     }

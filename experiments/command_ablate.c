@@ -169,8 +169,8 @@ static const struct option protocol_options[] = {
      .low = 0,
      .high = 256,
      .metavar = "N",
-     .help = "fresh processes that run every cell once; 0 means as many as cells, 6 at least; "
-             "below 6 there is no verdict"},
+     .help = "fresh processes that run every cell once; 0 means as many as cells, 6 at least, "
+             "in whole squares where the number of cells is even; below 6 there is no verdict"},
     {.name = "epochs",
      .kind = OPTION_INT,
      .offset = FIELD(epochs),

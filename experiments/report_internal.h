@@ -2,6 +2,8 @@
 #ifndef PINLINE_EXPERIMENTS_REPORT_INTERNAL_H
 #define PINLINE_EXPERIMENTS_REPORT_INTERNAL_H
 
+#include <stdio.h>
+
 #include "experiments/result.h"
 
 /* 1.05 -> 5. */
@@ -15,8 +17,17 @@ double report__sum(const struct result_view *view, const struct result_cell *cel
 double report__wall(const struct result_view *view, const struct result_cell *cell);
 double report__batches(const struct result_view *view, const struct result_cell *cell);
 
-/* The highest step of the ladder default, pin, both, both+stream that is worth it; NULL for none. */
-const struct effect *report__best(const struct result_view *view);
+/* One sentence: what was run, on what, how often. */
+void report__job_text(const struct result_view *view, char *text, size_t bytes);
+
+/* What the repeated cell says of the method; "" where there is none. */
+void report__check_text(const struct result_view *view, char *text, size_t bytes);
+
+/* Whether the cells' bits were compared and equal, in a sentence; "" where no round ran. */
+const char *report__bits_text(const struct result_view *view);
+
+/* What page-locking and memory cost, in a sentence; "" where nothing is known. */
+void report__cost_text(const struct result_view *view, char *text, size_t bytes);
 
 /* "both/default: +3.1 % (+2.4 to +3.8, 95 % interval), worth it" */
 void report__effect_text(const struct effect *effect, double matters, char *text, size_t bytes);

@@ -8,7 +8,7 @@
 static void print_cell_text(FILE *out, const char *text)
 {
     for (; *text; text++) {
-        if (*text == '|' || *text == '\\') {
+        if (strchr("|\\<*_`[", *text)) {
             fputc('\\', out);
         }
         fputc(*text, out);
@@ -47,48 +47,70 @@ static void print_table(const struct result_view *view, FILE *out)
     }
 }
 
+static void print_peers(const struct result_view *view, FILE *out)
+{
+    for (size_t i = 0; i < view->peer_count; i++) {
+        const struct result_peer *peer = &view->peers[i];
+        const double first = view->cells[0].median;
+        fprintf(out, "| ");
+        print_cell_text(out, peer->name);
+        fprintf(out, " (--peer) | %.0f | %.0f | %.0f | | |", peer->median, peer->lowest,
+                peer->highest);
+        if (first > 0) {
+            fprintf(out, " %.3f", peer->median / first);
+        }
+        fprintf(out, " | | |\n");
+    }
+}
+
 static void print_machine(const struct result_view *view, FILE *out)
 {
     const struct json_value *machine = json_member(view->root, "machine");
     const struct json_value *device_facts = json_member(view->root, "device");
-    const struct json_value *protocol = json_member(view->root, "protocol");
-    fprintf(
-        out,
-        "\n%s; driver %s, CUDA %s, cuDNN %s; %s, %lld CPUs allowed; pinline %s. %zu rounds of %lld "
-        "epochs, %lld samples, order seed %lld.\n\n    %s\n",
-        json_member_string(device_facts, "name", "unknown device"),
-        json_member_string(device_facts, "driver", "-"),
-        json_member_string(device_facts, "runtime", "-"),
-        json_member_string(device_facts, "cudnn", "-"), json_member_string(machine, "cpu", "-"),
-        (long long)json_member_int(machine, "cpus_allowed", 0),
-        json_member_string(view->root, "pinline", ""), view->rounds,
-        (long long)json_member_int(protocol, "epochs", 0),
-        (long long)json_member_int(protocol, "samples", 0),
-        (long long)json_member_int(protocol, "seed", 0),
-        json_member_string(view->root, "command", ""));
+    char text[700];
+    report__job_text(view, text, sizeof text);
+    fprintf(out, "\n%s\n", text);
+    report__cost_text(view, text, sizeof text);
+    fprintf(out, "%s %s\n\n", text, report__bits_text(view));
+    fprintf(out, "Driver %s, CUDA %s, cuDNN %s; %s, %lld CPUs allowed; pinline %s.\n\n    %s\n\n",
+            json_member_string(device_facts, "driver", "-"),
+            json_member_string(device_facts, "runtime", "-"),
+            json_member_string(device_facts, "cudnn", "-"), json_member_string(machine, "cpu", "-"),
+            (long long)json_member_int(machine, "cpus_allowed", 0),
+            json_member_string(view->root, "pinline", ""),
+            json_member_string(view->root, "command", ""));
 }
 
 void report_markdown(const struct result_view *view, FILE *out)
 {
     const struct json_value *diagnosis = json_member(view->root, "diagnosis");
+    char text[600];
     print_list(out, json_member(view->root, "failures"), "**FAILED:** ");
-    fprintf(out, "**%s.**\n\n", json_member_string(diagnosis, "headline", ""));
+    fprintf(out, "**%s.**\n\n%s.\n\n", view->advice.text,
+            json_member_string(diagnosis, "headline", ""));
     for (size_t i = 0; i < view->effect_count; i++) {
-        char text[500];
         report__effect_text(&view->effects[i], view->matters, text, sizeof text);
-        fprintf(out, "- %s%s\n", text, view->effects[i].primary ? " (primary)" : "");
+        fprintf(out, "- %s%s\n", text, view->effects[i].primary ? " (named beforehand)" : "");
+    }
+    report__check_text(view, text, sizeof text);
+    if (text[0]) {
+        fprintf(out, "- %s\n", text);
     }
     const struct json_value *advice = json_member(diagnosis, "advice");
+    if (advice && advice->count > 0) {
+        fprintf(out, "\nWhat else could be changed:\n\n");
+    }
     for (size_t i = 0; advice && i < advice->count; i++) {
         const double factor = json_member_double(&advice->items[i], "factor", 0);
         const char *what = json_member_string(&advice->items[i], "what", "");
         if (factor > 0) {
             fprintf(out, "- predicted x%.2f: %s\n", factor, what);
         } else {
-            fprintf(out, "- try: %s\n", what);
+            fprintf(out, "- not measured: %s\n", what);
         }
     }
     print_table(view, out);
+    print_peers(view, out);
     print_machine(view, out);
     print_list(out, json_member(view->root, "warnings"), "- warning: ");
 }

@@ -1,0 +1,239 @@
+/* What the reports share, and the rounds as CSV. */
+#include <math.h>
+#include <string.h>
+
+#include "experiments/report.h"
+#include "experiments/report_internal.h"
+
+double report__percent(double ratio)
+{
+    return (ratio - 1) * 100;
+}
+
+double report__sum(const struct result_view *view, const struct result_cell *cell,
+                   const char *group, const char *name)
+{
+    double sum = 0;
+    for (size_t i = 0; i < view->rounds; i++) {
+        sum += json_member_double(json_member(cell->runs[i].object, group), name, 0);
+    }
+    return sum;
+}
+
+double report__wall(const struct result_view *view, const struct result_cell *cell)
+{
+    double sum = 0;
+    for (size_t i = 0; i < view->rounds; i++) {
+        const struct json_value *epochs = json_member(cell->runs[i].object, "epoch_s");
+        for (size_t k = 0; epochs && k < epochs->count; k++) {
+            sum += epochs->items[k].number;
+        }
+    }
+    return sum;
+}
+
+double report__batches(const struct result_view *view, const struct result_cell *cell)
+{
+    return report__sum(view, cell, "counters", "batches");
+}
+
+/* A percentage that stays readable where two rounds say next to nothing. */
+static char *percent_text(double ratio, char *text, size_t bytes)
+{
+    const double percent = report__percent(ratio);
+    if (percent > 999) {
+        snprintf(text, bytes, "over +999");
+    } else {
+        snprintf(text, bytes, "%+.1f", percent);
+    }
+    return text;
+}
+
+/* How sure an effect is: of a gain the verdict, of an interaction what it means. */
+static const char *judgement(const struct effect *effect)
+{
+    if (!effect->interaction || effect->verdict == VERDICT_NONE) {
+        return verdict_text(effect->verdict);
+    }
+    if (!effect_is_claimed(effect)) {
+        return "not shown: the two flags may bring the same together as one after the other";
+    }
+    return effect->ratio.low > 1 ? "together the two flags bring more than one after the other"
+                                 : "together the two flags bring less than one after the other";
+}
+
+void report__effect_text(const struct effect *effect, double matters, char *text, size_t bytes)
+{
+    char low[32], high[32], middle[32];
+    size_t used =
+        (size_t)snprintf(text, bytes, "%s: %s %% (%.4g %% interval %s to %s), %s", effect->name,
+                         percent_text(effect->ratio.ratio, middle, sizeof middle),
+                         100 * effect->confidence, percent_text(effect->ratio.low, low, sizeof low),
+                         percent_text(effect->ratio.high, high, sizeof high), judgement(effect));
+    if (effect->interaction || effect->verdict != VERDICT_UNDECIDED || used >= bytes) {
+        return;
+    }
+    if (effect->tests_disagree) {
+        used +=
+            (size_t)snprintf(text + used, bytes - used, " (t test and sign-flip test disagree)");
+    } else {
+        used += (size_t)snprintf(text + used, bytes - used,
+                                 ": as much as %s %% may be hidden where %.3g %% matter", high,
+                                 100 * matters);
+    }
+    if (effect->rounds_high > 0 && used < bytes) {
+        snprintf(text + used, bytes - used, "; %d to %d rounds would probably settle it",
+                 effect->rounds_low, effect->rounds_high);
+    } else if (used < bytes) {
+        snprintf(text + used, bytes - used, "; more rounds would probably not settle it");
+    }
+}
+
+void report__check_text(const struct result_view *view, char *text, size_t bytes)
+{
+    const struct effect *check = &view->check;
+    text[0] = '\0';
+    if (!check->name) {
+        return;
+    }
+    char low[32], high[32], middle[32];
+    const char *meaning =
+        view->rounds < VERDICT_MIN_ROUNDS ? "too few rounds to say more"
+        : effect_is_claimed(check)
+            ? "they differ although they are the same: something else moves these "
+              "rates, so distrust effects of this size"
+            : "no difference is claimed between what is the same";
+    snprintf(text, bytes, "a check on the method, %s: %s %% (95 %% interval %s to %s), %s",
+             check->name, percent_text(check->ratio.ratio, middle, sizeof middle),
+             percent_text(check->ratio.low, low, sizeof low),
+             percent_text(check->ratio.high, high, sizeof high), meaning);
+}
+
+void report__job_text(const struct result_view *view, char *text, size_t bytes)
+{
+    const struct json_value *protocol = json_member(view->root, "protocol");
+    const struct json_value *job = json_member(view->root, "job");
+    const struct json_value *on = json_member(view->root, "device");
+    const double step_s = json_member_double(protocol, "step_s", 0);
+    const int64_t epochs = json_member_int(protocol, "epochs", 0);
+    char what[120];
+    if (step_s > 0) {
+        snprintf(what, sizeof what, "an emulated step of %.3g ms", step_s * 1e3);
+    } else {
+        snprintf(what, sizeof what, "%s of %s", //
+                 json_member_bool(protocol, "forward_only", false) ? "inference" : "training",
+                 json_member_string(job, "model", "a model"));
+    }
+    snprintf(text, bytes,
+             "%zu round%s of %lld epoch%s a cell: %s, %lld samples of %lld pixels a side in %lld "
+             "batches of %.2f MB, %lld workers, on %s; medians; order seed %llu.",
+             view->rounds, view->rounds == 1 ? "" : "s", (long long)epochs, epochs == 1 ? "" : "s",
+             what, (long long)json_member_int(protocol, "samples", 0),
+             (long long)json_member_int(job, "size", 0),
+             (long long)json_member_int(protocol, "batches", 0),
+             json_member_double(protocol, "batch_bytes", 0) / 1e6,
+             (long long)json_member_int(job, "num-workers", 0),
+             json_member_string(on, "name", "an unknown device"),
+             (unsigned long long)result_read_seed(protocol));
+}
+
+const char *report__bits_text(const struct result_view *view)
+{
+    if (view->rounds == 0 || view->failures > 0) {
+        return "";
+    }
+    if (json_member_double(json_member(view->root, "protocol"), "step_s", 0) > 0) {
+        return "An emulated step computes nothing, so there were no bits to compare.";
+    }
+    return "The losses of all steps and the final weights are the same bits in every cell that does "
+           "not change the arithmetic.";
+}
+
+void report__cost_text(const struct result_view *view, char *text, size_t bytes)
+{
+    const double mb = 1e6;
+    double resident = 0, gpu = 0;
+    size_t used = 0;
+    text[0] = '\0';
+    for (size_t c = 0; c < view->cell_count && view->rounds > 0; c++) {
+        const struct result_run *run = &view->cells[c].runs[0];
+        const struct json_value *seen = json_member(run->object, "watch");
+        resident = fmax(resident, json_member_double(seen, "resident_max", 0));
+        gpu = fmax(gpu, json_member_double(seen, "gpu_memory_max", 0));
+        if (used == 0 && json_member_bool(run->object, "page_locked", false)) {
+            used = (size_t)snprintf(text, bytes, "Page-locking takes %.1f ms and %.1f MB at open. ",
+                                    1e3 * json_member_double(run->object, "lock_s", 0),
+                                    json_member_double(run->object, "slots_bytes", 0) / mb);
+        }
+    }
+    if (resident > 0 && used < bytes) {
+        used += (size_t)snprintf(text + used, bytes - used, "The process held %.0f MB of memory",
+                                 resident / mb);
+        if (gpu > 0 && used < bytes) {
+            used += (size_t)snprintf(text + used, bytes - used, ", the GPU %.0f MB", gpu / mb);
+        }
+        if (used < bytes) {
+            snprintf(text + used, bytes - used, " at most.");
+        }
+    }
+}
+
+/* A field of CSV (RFC 4180): quotes are doubled. */
+static void print_quoted(FILE *out, const char *text)
+{
+    fputc('"', out);
+    for (; *text; text++) {
+        if (*text == '"') {
+            fputc('"', out);
+        }
+        fputc(*text, out);
+    }
+    fputc('"', out);
+}
+
+void report_csv(const struct result_view *view, FILE *out)
+{
+    static const char *const groups[][2] = {{"host", "wait_batch"},
+                                            {"host", "copy"},
+                                            {"host", "issue"},
+                                            {"host", "wait_device"},
+                                            {"host", "rest"},
+                                            {"device", "span"},
+                                            {"device", "compute"},
+                                            {"device", "copy"},
+                                            {"device", "hidden"},
+                                            {"device", "idle"},
+                                            {"counters", "copy_call_s"},
+                                            {"counters", "copy_device_s"},
+                                            {"counters", "waits_copy"},
+                                            {"cpu", "main_s"},
+                                            {"cpu", "workers_s"}};
+    enum { GROUPS = sizeof groups / sizeof groups[0] };
+    fprintf(out,
+            "round,place,cell,samples_per_s,epoch_s,loss_hash,weights_hash,page_locked,marked");
+    for (size_t g = 0; g < GROUPS; g++) {
+        fprintf(out, ",%s_%s", groups[g][0], groups[g][1]);
+    }
+    fputc('\n', out);
+    for (size_t i = 0; i < view->rounds; i++) {
+        for (size_t c = 0; c < view->cell_count; c++) {
+            const struct result_run *run = &view->cells[c].runs[i];
+            const struct json_value *epochs = json_member(run->object, "epoch_s");
+            double seconds = 0;
+            for (size_t k = 0; epochs && k < epochs->count; k++) {
+                seconds += epochs->items[k].number / (double)epochs->count;
+            }
+            fprintf(out, "%d,%d,", run->round, run->place);
+            print_quoted(out, view->cells[c].name);
+            fprintf(out, ",%.6g,%.9g,%s,%s,%d,%d", run->samples_per_s, seconds, run->loss_hash,
+                    run->weights_hash, json_member_bool(run->object, "page_locked", false),
+                    run->marked);
+            for (size_t g = 0; g < GROUPS; g++) {
+                fprintf(
+                    out, ",%.9g",
+                    json_member_double(json_member(run->object, groups[g][0]), groups[g][1], 0));
+            }
+            fputc('\n', out);
+        }
+    }
+}
