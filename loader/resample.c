@@ -41,10 +41,13 @@ size_t resample_bytes(const struct resample *resample)
 static void build_table(struct resample *resample)
 {
     const struct image_output *output = &resample->output;
+    bool same = resample->table_valid;
 
-    if (resample->table_valid &&
-        memcmp(resample->table_mean, output->mean, sizeof(output->mean)) == 0 &&
-        memcmp(resample->table_std, output->std, sizeof(output->std)) == 0) {
+    for (int channel = 0; channel < 3; channel++) {
+        same = same && resample->table_mean[channel] == output->mean[channel] &&
+               resample->table_std[channel] == output->std[channel];
+    }
+    if (same) {
         return;
     }
     for (int channel = 0; channel < 3; channel++) {

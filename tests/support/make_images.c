@@ -25,6 +25,9 @@ static void *must_alloc(size_t bytes)
 
 static void put(struct pen *pen, const void *bytes, size_t count)
 {
+    if (count == 0) {
+        return;
+    }
     if (pen->count + count > pen->capacity) {
         pen->capacity = 2 * (pen->count + count) + 64;
         pen->bytes = realloc(pen->bytes, pen->capacity);
