@@ -184,7 +184,7 @@ enum status resample_layout(struct resample *resample, uint32_t origin, uint32_t
         return resample__no_memory(bytes);
     }
     if (rows > resample->rows_capacity) {
-        size_t held = resample->rows_capacity, looked_at = resample->rows_capacity;
+        size_t held = resample->rows_capacity, looked_at = held;
         resample->rows_capacity = 0;
         resample->rows = resample__grow(resample->rows, &held, rows, sizeof(*resample->rows));
         resample->window =

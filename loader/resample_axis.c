@@ -142,7 +142,7 @@ enum status resample__build_axis(struct resample_axis *axis, const struct resamp
     }
     axis->count = key->count;
     if (key->count > axis->entries_capacity) {
-        size_t starts = axis->entries_capacity, taps = axis->entries_capacity;
+        size_t starts = axis->entries_capacity, taps = starts;
         axis->entries_capacity = 0;
         axis->start = resample__grow(axis->start, &starts, key->count, sizeof(*axis->start));
         axis->taps = resample__grow(axis->taps, &taps, key->count, sizeof(*axis->taps));
