@@ -24,10 +24,11 @@ static const char style[] =
     "td:first-child{text-align:left}.row{display:grid;grid-template-columns:9.5rem 1fr 6.5rem;"
     "gap:.6rem;align-items:center;min-height:1.9rem}.row span:last-child{text-align:right;"
     "font-variant-numeric:tabular-nums}.row svg{width:100%;height:26px;display:block}"
+    ".lanes .row svg{height:40px}.row span:last-child{font-size:.875rem}"
     ".name{overflow-wrap:anywhere;font-size:.875rem}.key{display:flex;flex-wrap:wrap;gap:.2rem 1rem;"
     "margin:.4rem 0}.key i{display:inline-block;width:.8rem;height:.8rem;border-radius:2px;"
     "margin-right:.35rem;vertical-align:-.05rem}details{margin:.6rem 0}summary{cursor:pointer}"
-    "code,pre{font-size:.8125rem;overflow-wrap:anywhere;white-space:pre-wrap}pre{background:"
+    ".long{white-space:normal;overflow-wrap:anywhere}code,pre{font-size:.8125rem;overflow-wrap:anywhere;white-space:pre-wrap}pre{background:"
     "var(--panel);padding:.6rem;border-radius:6px}@media(max-width:40rem){.row{grid-template-columns:"
     "1fr auto;margin-bottom:.7rem;gap:.1rem .6rem}.row svg{grid-column:1/3;grid-row:2}}";
 
@@ -81,30 +82,102 @@ static void print_list(FILE *out, const struct json_value *list, const char *css
 
 /* --- The answer ----------------------------------------------------------------------------- */
 
+/* An axis of gains around no difference, as shares. Intervals that go far beyond the effects
+ * themselves are cut at its ends. */
+struct axis {
+    double left, right, matters;
+};
+
+static double axis_place(const struct axis *axis, double ratio)
+{
+    const double at = fmin(fmax(ratio - 1, -axis->left), axis->right);
+    return 100 * (at + axis->left) / (axis->left + axis->right);
+}
+
+/* An effect as a point and its interval, with what does not matter shaded. */
+static void print_effect(const struct effect *effect, const struct axis *axis, FILE *out)
+{
+    const double zero = axis_place(axis, 1);
+    const double at = axis_place(axis, effect->ratio.ratio);
+    const char *colour = effect->verdict == VERDICT_WORTH_IT ? "var(--c2)"
+                         : effect->verdict == VERDICT_COSTS  ? "var(--bad)"
+                                                             : "var(--soft)";
+    char value[48];
+    begin_row(out, effect->name);
+    fprintf(out,
+            "<rect x=\"%.3f%%\" width=\"%.3f%%\" y=\"0\" height=\"26\" fill=\"var(--line)\" "
+            "opacity=\".5\"/><line x1=\"%.3f%%\" x2=\"%.3f%%\" y1=\"0\" y2=\"26\" "
+            "stroke=\"var(--soft)\"/><line x1=\"%.3f%%\" x2=\"%.3f%%\" y1=\"13\" y2=\"13\" "
+            "stroke=\"%s\" stroke-width=\"3\"/><circle cx=\"%.3f%%\" cy=\"13\" r=\"5\" "
+            "fill=\"%s\"/>",
+            zero, axis_place(axis, 1 + axis->matters) - zero, zero, zero,
+            axis_place(axis, effect->ratio.low), axis_place(axis, effect->ratio.high), colour, at,
+            colour);
+    snprintf(value, sizeof value, "%+.1f&nbsp;%%", report__percent(effect->ratio.ratio));
+    end_row(out, value);
+}
+
+static void print_effects(const struct result_view *view, FILE *out)
+{
+    struct axis axis = {.right = 2 * view->matters, .matters = view->matters};
+    char text[600];
+    for (size_t i = 0; i < view->effect_count; i++) {
+        axis.right = fmax(axis.right, 1.5 * fabs(view->effects[i].ratio.ratio - 1));
+    }
+    axis.left = axis.right * 0.1;
+    for (size_t i = 0; i < view->effect_count; i++) {
+        axis.left = fmax(axis.left, fmin(1 - view->effects[i].ratio.low, axis.right));
+    }
+    fprintf(out,
+            "<h2>What each is worth, in samples per second</h2><p class=\"soft\">Points are mean "
+            "ratios over rounds, lines their intervals, from %+.0f to %+.0f&nbsp;%%; the shaded "
+            "part is less than the %.3g&nbsp;%% that matter.</p>\n",
+            -100 * axis.left, 100 * axis.right, 100 * view->matters);
+    for (size_t i = 0; i < view->effect_count; i++) {
+        print_effect(&view->effects[i], &axis, out);
+    }
+    if (view->check.name) {
+        print_effect(&view->check, &axis, out);
+    }
+    fprintf(out, "<ul>");
+    for (size_t i = 0; i < view->effect_count; i++) {
+        report__effect_text(&view->effects[i], view->matters, text, sizeof text);
+        fprintf(out, "<li>");
+        escape(out, text);
+        fprintf(out, "%s</li>", view->effects[i].primary ? " <b>(named beforehand)</b>" : "");
+    }
+    report__check_text(view, text, sizeof text);
+    if (text[0]) {
+        fprintf(out, "<li>");
+        escape(out, text);
+        fprintf(out, "</li>");
+    }
+    fprintf(out, "</ul>\n");
+}
+
 static void print_answer(const struct result_view *view, FILE *out)
 {
     const struct json_value *diagnosis = json_member(view->root, "diagnosis");
     print_list(out, json_member(view->root, "failures"), "bad");
-    fprintf(out, "<p class=\"lead\">");
+    fprintf(out, "<p class=\"lead\"><b>");
+    escape(out, view->advice.text);
+    fprintf(out, ".</b></p>\n<p>");
     escape(out, json_member_string(diagnosis, "headline", ""));
-    fprintf(out, ".</p>\n<ul>");
-    for (size_t i = 0; i < view->effect_count; i++) {
-        char text[500];
-        report__effect_text(&view->effects[i], view->matters, text, sizeof text);
-        fprintf(out, "<li>");
-        escape(out, text);
-        fprintf(out, "%s</li>", view->effects[i].primary ? " <b>(primary)</b>" : "");
+    fprintf(out, ".</p>\n");
+    if (view->effect_count > 0) {
+        print_effects(view, out);
     }
-    fprintf(out, "</ul>\n");
     const struct json_value *advice = json_member(diagnosis, "advice");
     if (advice && advice->count > 0) {
-        fprintf(out, "<h2>What else would pay</h2><ul>");
+        fprintf(out, "<h2>What else could be changed</h2><ul>");
         for (size_t i = 0; i < advice->count; i++) {
             const double factor = json_member_double(&advice->items[i], "factor", 0);
             fprintf(out, "<li>");
             escape(out, json_member_string(&advice->items[i], "what", ""));
             if (factor > 0) {
-                fprintf(out, " <b>&times;%.2f predicted</b>", factor);
+                fprintf(out, ": <b>&times;%.2f</b> predicted", factor);
+            } else {
+                fprintf(out, " (not measured)");
             }
             fprintf(out, "</li>");
         }
@@ -144,8 +217,12 @@ static void print_cells(const struct result_view *view, FILE *out)
             highest = fmax(highest, cell->predicted);
         }
     }
+    for (size_t i = 0; i < view->peer_count; i++) {
+        lowest = fmin(lowest, view->peers[i].lowest);
+        highest = fmax(highest, view->peers[i].highest);
+    }
     const double margin = (highest - lowest) * 0.05 + highest * 0.001;
-    const double begin = lowest - margin, scale = 100 / (highest + margin - begin);
+    const double begin = fmax(lowest - margin, 0), scale = 100 / (highest + margin - begin);
     fprintf(
         out,
         "<h2>Samples per second</h2><div class=\"key soft\"><span><i style=\"background:"
@@ -188,6 +265,24 @@ static void print_cells(const struct result_view *view, FILE *out)
         }
         snprintf(value, sizeof value, "%.0f", cell->median);
         end_row(out, value);
+    }
+    for (size_t i = 0; i < view->peer_count; i++) {
+        const struct result_peer *peer = &view->peers[i];
+        char value[48];
+        begin_row(out, peer->name);
+        fprintf(out,
+                "<line x1=\"0%%\" x2=\"100%%\" y1=\"13\" y2=\"13\" stroke=\"var(--line)\"/><line "
+                "x1=\"%.3f%%\" x2=\"%.3f%%\" y1=\"13\" y2=\"13\" stroke=\"var(--c4)\" "
+                "stroke-width=\"6\"/><line x1=\"%.3f%%\" x2=\"%.3f%%\" y1=\"4\" y2=\"22\" "
+                "stroke=\"var(--c4)\" stroke-width=\"3\"/>",
+                (peer->lowest - begin) * scale, (peer->highest - begin) * scale,
+                (peer->median - begin) * scale, (peer->median - begin) * scale);
+        snprintf(value, sizeof value, "%.0f", peer->median);
+        end_row(out, value);
+    }
+    if (view->peer_count > 0) {
+        fprintf(out, "<p class=\"soft\">Grey: another program's rates, as --peer gave them, from "
+                     "the least to the most.</p>\n");
     }
 }
 
@@ -279,13 +374,44 @@ static void print_stages(const struct result_view *view, FILE *out)
 
 /* --- Time lines ----------------------------------------------------------------------------- */
 
+static const struct json_value *timeline_of(const struct result_cell *cell)
+{
+    return cell->run_count ? json_member(cell->runs[0].object, "timeline") : NULL;
+}
+
+/* Place and colour of a bar. */
+struct bar {
+    const char *lane, *name, *colour;
+    int y;
+};
+static const struct bar bars[] = {{"host", "wait for a batch", "var(--c1)", 2},
+                                  {"host", "copy call", "var(--c3)", 2},
+                                  {"host", "issue", "var(--c0)", 2},
+                                  {"host", "wait for the device", "var(--c4)", 2},
+                                  {"copy", "copy", "var(--c3)", 15},
+                                  {"compute", "step", "var(--c2)", 28}};
+enum { BARS = sizeof bars / sizeof bars[0] };
+
+static void print_span(const struct json_value *span, double longest, FILE *out)
+{
+    const double from = json_member_double(span, "from", 0), to = json_member_double(span, "to", 0);
+    for (size_t i = 0; i < BARS; i++) {
+        if (strcmp(json_member_string(span, "lane", ""), bars[i].lane) == 0 &&
+            strcmp(json_member_string(span, "name", ""), bars[i].name) == 0) {
+            fprintf(out,
+                    "<rect x=\"%.3f%%\" width=\"%.3f%%\" y=\"%d\" height=\"10\" fill=\"%s\" "
+                    "stroke=\"var(--page)\" stroke-width=\".5\"><title>%s %.3f ms</title></rect>",
+                    100 * from / longest, fmax(100 * (to - from) / longest, 0.1), bars[i].y,
+                    bars[i].colour, bars[i].name, 1e3 * (to - from));
+        }
+    }
+}
+
 static void print_timelines(const struct result_view *view, FILE *out)
 {
     double longest = 0;
     for (size_t c = 0; c < view->cell_count; c++) {
-        const struct json_value *spans =
-            view->cells[c].run_count ? json_member(view->cells[c].runs[0].object, "timeline")
-                                     : NULL;
+        const struct json_value *spans = timeline_of(&view->cells[c]);
         for (size_t i = 0; spans && i < spans->count; i++) {
             longest = fmax(longest, json_member_double(&spans->items[i], "to", 0));
         }
@@ -293,28 +419,25 @@ static void print_timelines(const struct result_view *view, FILE *out)
     if (longest <= 0) {
         return;
     }
-    fprintf(
-        out,
-        "<h2>The first steps of an epoch</h2><p class=\"soft\">Copies above, steps below; gaps are "
-        "an idle GPU; %.1f ms in all.</p>\n",
-        longest * 1e3);
+    fprintf(out,
+            "<h2>The first steps of an epoch</h2><p class=\"soft\">Three lanes: the host's thread, "
+            "copies, steps. Gaps in the last are an idle GPU. The width is %.1f ms.</p><div "
+            "class=\"key soft\">",
+            longest * 1e3);
+    for (size_t i = 0; i < BARS; i++) {
+        fprintf(out, "<span><i style=\"background:%s\"></i>%s%s</span>", bars[i].colour,
+                i < 4 ? "host: " : "", bars[i].name);
+    }
+    fprintf(out, "</div>\n<div class=\"lanes\">");
     for (size_t c = 0; c < view->cell_count; c++) {
-        const struct json_value *spans =
-            view->cells[c].run_count ? json_member(view->cells[c].runs[0].object, "timeline")
-                                     : NULL;
+        const struct json_value *spans = timeline_of(&view->cells[c]);
         begin_row(out, view->cells[c].name);
         for (size_t i = 0; spans && i < spans->count; i++) {
-            const double from = json_member_double(&spans->items[i], "from", 0);
-            const double to = json_member_double(&spans->items[i], "to", 0);
-            const bool copy = strcmp(json_member_string(&spans->items[i], "lane", ""), "copy") == 0;
-            fprintf(out,
-                    "<rect x=\"%.3f%%\" width=\"%.3f%%\" y=\"%d\" height=\"9\" fill=\"var(--c%d)\" "
-                    "stroke=\"var(--page)\" stroke-width=\".5\"><title>%s %.3f ms</title></rect>",
-                    100 * from / longest, fmax(100 * (to - from) / longest, 0.15), copy ? 3 : 14,
-                    copy ? 3 : 2, copy ? "copy" : "step", 1e3 * (to - from));
+            print_span(&spans->items[i], longest, out);
         }
         end_row(out, "");
     }
+    fprintf(out, "</div>\n");
 }
 
 /* --- Tables --------------------------------------------------------------------------------- */
@@ -349,19 +472,19 @@ static void print_table(const struct result_view *view, FILE *out)
     fprintf(out, "</table></div>\n");
 }
 
-static void print_object(const struct result_view *view, FILE *out, const char *member,
-                         const char *title)
+static void print_members(FILE *out, const struct json_value *object, const char *prefix, int depth)
 {
-    const struct json_value *object = json_member(view->root, member);
-    if (!object || object->kind != JSON_OBJECT) {
-        return;
-    }
-    fprintf(out, "<details><summary>%s</summary><div class=\"wide\"><table>", title);
     for (size_t i = 0; i < object->count; i++) {
         const struct json_value *value = &object->items[i];
+        char name[200];
+        snprintf(name, sizeof name, "%s%s%s", prefix, prefix[0] ? " " : "", object->names[i]);
+        if (value->kind == JSON_OBJECT && depth < 3) {
+            print_members(out, value, name, depth + 1);
+            continue;
+        }
         fprintf(out, "<tr><td>");
-        escape(out, object->names[i]);
-        fprintf(out, "</td><td>");
+        escape(out, name);
+        fprintf(out, "</td><td class=\"long\">");
         if (value->kind == JSON_STRING) {
             escape(out, value->string);
         } else if (value->kind == JSON_NUMBER) {
@@ -373,18 +496,28 @@ static void print_object(const struct result_view *view, FILE *out, const char *
         }
         fprintf(out, "</td></tr>");
     }
+}
+
+static void print_object(const struct result_view *view, FILE *out, const char *member,
+                         const char *title)
+{
+    const struct json_value *object = json_member(view->root, member);
+    if (!object || object->kind != JSON_OBJECT) {
+        return;
+    }
+    fprintf(out, "<details><summary>%s</summary><div class=\"wide\"><table>", title);
+    print_members(out, object, "", 0);
     fprintf(out, "</table></div></details>\n");
 }
 
 void report_html(const struct result_view *view, FILE *out)
 {
-    const struct json_value *facts = json_member(view->root, "device");
-    const struct json_value *protocol = json_member(view->root, "protocol");
+    char text[700];
     fprintf(
         out,
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" "
-        "content=\"width=device-width,initial-scale=1\"><title>pinline ablation</title><style>%s"
-        "</style>\n<h1>What feeding this GPU differently is worth</h1>\n",
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"/><meta name=\"viewport\" "
+        "content=\"width=device-width,initial-scale=1\"/><title>pinline ablation</title><style>%s"
+        "</style></head>\n<body><h1>What feeding this GPU differently is worth</h1>\n",
         style);
     print_answer(view, out);
     if (view->rounds > 0) {
@@ -395,10 +528,12 @@ void report_html(const struct result_view *view, FILE *out)
     print_table(view, out);
     print_list(out, json_member(view->root, "warnings"), "soft");
     fprintf(out, "<p class=\"soft\">");
-    escape(out, json_member_string(facts, "name", ""));
-    fprintf(out, ", %zu rounds of %lld epochs, %lld samples; ", view->rounds,
-            (long long)json_member_int(protocol, "epochs", 0),
-            (long long)json_member_int(protocol, "samples", 0));
+    report__job_text(view, text, sizeof text);
+    escape(out, text);
+    fprintf(out, " ");
+    report__cost_text(view, text, sizeof text);
+    escape(out, text);
+    fprintf(out, " %s ", report__bits_text(view));
     escape(out, json_member_string(view->root, "created", ""));
     fprintf(out, "</p><pre>");
     escape(out, json_member_string(view->root, "command", ""));
@@ -409,5 +544,5 @@ void report_html(const struct result_view *view, FILE *out)
     print_object(view, out, "protocol", "Protocol");
     print_object(view, out, "ceilings", "What each part reaches alone (seconds a batch)");
     print_object(view, out, "job", "Settings of the job");
-    fprintf(out, "</html>\n");
+    fprintf(out, "</body></html>\n");
 }

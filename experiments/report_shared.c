@@ -126,7 +126,7 @@ void report__job_text(const struct result_view *view, char *text, size_t bytes)
     }
     snprintf(text, bytes,
              "%zu round%s of %lld epoch%s a cell: %s, %lld samples of %lld pixels a side in %lld "
-             "batches of %.2f MB, %lld workers, on %s; medians; order seed %llu.",
+             "batches of %.2f MB, --num-workers %lld, on %s; medians; order seed %llu.",
              view->rounds, view->rounds == 1 ? "" : "s", (long long)epochs, epochs == 1 ? "" : "s",
              what, (long long)json_member_int(protocol, "samples", 0),
              (long long)json_member_int(job, "size", 0),

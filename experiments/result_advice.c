@@ -75,7 +75,7 @@ static void advise_ladder(const struct result_view *view, struct result_advice *
                      "; and --copy-stream dedicated: another %s", size);
         } else if (verdict_of(pin) == VERDICT_WORTH_IT) {
             snprintf(advice->text + used, sizeof advice->text - used,
-                     "; page-locking alone brings %+.1f %% of it (%+.1f to %+.1f)",
+                     "; --pin-memory alone brings %+.1f %% (%+.1f to %+.1f)",
                      report__percent(pin->ratio.ratio), report__percent(pin->ratio.low),
                      report__percent(pin->ratio.high));
         }
