@@ -300,6 +300,22 @@ try_using() {
         --out pixels
     holds "the pack of pixels gives them too" test "$(hash_of run)" = "$(hash_of pixels)"
     ends 0 "check of the pack" check set.pack
+    prints "check of the pack has both parts" '^val: 40 images, 0 cannot be used'
+    ends 0 "eval of the pack" eval --device host --weights run/best.safetensors --data set.pack
+    prints "eval of the pack takes its validation part" '^40 images'
+    copy_set divided
+    mv divided/val divided/valid
+    ends 0 "eval of train/ and valid/" eval --device host --weights run/best.safetensors --data divided
+    prints "eval of train/ and valid/ takes valid/" '^40 images'
+    ends 0 "pack of train/ and valid/" pack divided divided.pack
+    ends 0 "check of that pack" check divided.pack
+    prints "the pack keeps the parts" '^val: 40 images'
+    ends 0 "eval --val-fraction" eval --device host --weights run/best.safetensors --data set/train \
+        --val-fraction 0.5
+    prints "eval --val-fraction takes a part" '^[1-9][0-9] images'
+    ends 0 "ablate --predict-only" ablate --data set "${probe[@]}" --predict-only \
+        --ceiling-seconds 0.02 --out ablation
+    ends 0 "compare" compare ablation/result.json ablation/result.json
     ends 0 "doctor" doctor
     prints "doctor lists CPUs" 'CPU: '
     ends 0 "doctor --json" doctor --json
@@ -374,7 +390,8 @@ wrong_words() {
         --size 6 --model resnet9 --out small
     says 2 "no data" '--data is missing' train
     says 2 "no weights" '--weights is missing' eval --data set
-    says 2 "an empty value" '--data' train --data ''
+    says 2 "an empty value" '--data needs a value that is not empty' train --data ''
+    says 2 "an empty name for the run" '--out needs a value' train --data set --out=
     says 2 "two kinds of output" '--json and --csv' predict --weights run/best.safetensors --json \
         --csv set/val
     says 2 "--resume of weights alone" 'best.safetensors.*--weights' train \
@@ -533,8 +550,8 @@ wrong_runs() {
     done
     rm -rf cut_run && cp -r run cut_run
     printf 'X' | dd of=cut_run/last.safetensors bs=1 seek=$((bytes / 3)) conv=notrunc 2>/dev/null
-    says 1 "a changed checkpoint" 'cut_run/last.safetensors.*(changed|hash|damaged)' eval --device host --data set \
-        --weights cut_run/last.safetensors
+    says 1 "a changed checkpoint" 'cut_run/last.safetensors.*(changed|hash|damaged)' eval \
+        --device host --data set --weights cut_run/last.safetensors
     says 4 "a rate at which the loss is lost" 'lower --lr' train --data set "${small[@]}" \
         --model smallcnn --batch-size 16 --lr 1e6 --epochs 50 --out lost
     if [ -e /dev/nvidia0 ]; then
@@ -595,9 +612,9 @@ wrong_rights() {
 
 # --- A full disk ----------------------------------------------------------------------------------
 full_output() {
-    local word
-    for word in version "man" "help train" "doctor --json" "eval --device host --data set --weights run/best.safetensors" \
-        "predict --device host --csv --weights run/best.safetensors set"; do
+    local word weights="--device host --weights run/best.safetensors"
+    for word in version "man" "help train" "doctor --json" "eval $weights --data set" \
+        "predict $weights --csv set" "check set --csv"; do
         # shellcheck disable=SC2086
         timeout "$LIMIT" "$PINLINE" $word >/dev/full 2>err </dev/null
         code=$?
@@ -643,14 +660,14 @@ full_disk() {
     says 1 "too little space is noticed before training" 'disk.*(free|space)' train --data set \
         "${small[@]}" --model smallcnn --epochs 1 --out "$disk/run"
     rm -rf "$disk/filler" "$disk/run"
-    timeout "$LIMIT" "$PINLINE" train --data set "${probe[@]}" --epochs 1000000 --eval-every 0 --out "$disk/run" \
-        >out 2>err </dev/null &
+    timeout "$LIMIT" "$PINLINE" train --data set "${probe[@]}" --epochs 1000000 --eval-every 0 \
+        --out "$disk/run" >out 2>err </dev/null &
     pid=$!
     children+=("$pid")
     wait_for "$disk/run/last.state.safetensors"
     dd if=/dev/zero of="$disk/filler" bs=64k 2>/dev/null
     dd if=/dev/zero of="$disk/filler2" bs=512 2>/dev/null
-    wait "$pid"
+    wait "$pid" 2>/dev/null
     code=$?
     if [ "$code" -eq 1 ] && grep -q 'No space left' err; then
         pass "a disk that fills up ends the run"
@@ -692,7 +709,7 @@ stopped() {
     fi
     kill "-$signal" "$pid" 2>/dev/null
     from=$(now_ms)
-    wait "$pid"
+    wait "$pid" 2>/dev/null
     code=$?
     took=$(($(now_ms) - from))
     unset 'children[-1]'
@@ -714,7 +731,8 @@ try_signals() {
         # Emulated copies make a step long, so that the signal comes in the middle.
         stopped "SIG${name%:*} ends train" "${name%:*}" "${name#*:}" stopped/last.safetensors train \
             --data set "${probe[@]}" --epochs 30 --eval-every 0 --out stopped --simulate 1,1,15
-        holds "SIG${name%:*}: the message says how to go on" grep -qE -- '--resume stopped/last.safetensors' err
+        holds "SIG${name%:*}: the message says how to go on" \
+            grep -qF -- '--resume stopped/last.safetensors' err
         says 0 "SIG${name%:*}: resume" 'going on with epoch' train --resume stopped/last.safetensors
         holds "SIG${name%:*}: as not stopped" cmp whole/last.safetensors stopped/last.safetensors
     done
@@ -734,6 +752,30 @@ many_files() {
     holds "pack that was stopped leaves no file" test ! -e many.pack
     stopped "SIGINT during synth" INT 130 made synth made --images 500000 --size 64
     stopped "SIGINT during predict" INT 130 - predict --device host --weights run/best.safetensors --csv many
+}
+
+# Killed without a warning, and twice asked to stop.
+try_kills() {
+    local pid
+    rm -rf stopped
+    stopped "SIGKILL" KILL 137 stopped/last.state.safetensors train --data set "${probe[@]}" \
+        --epochs 30 --eval-every 0 --out stopped --simulate 1,1,15
+    says 0 "SIGKILL: resume" 'going on with epoch' train --resume stopped/last.safetensors
+    holds "SIGKILL: as not stopped" cmp whole/last.safetensors stopped/last.safetensors
+    # A step of a minute holds the first signal up; the second does not wait for it.
+    rm -rf stopped
+    "$PINLINE" train --data set "${probe[@]}" --epochs 2 --out stopped --simulate 1,1,60000 \
+        >out 2>err </dev/null &
+    pid=$!
+    children+=("$pid")
+    wait_for stopped/log.jsonl
+    sleep 0.5
+    kill -INT "$pid"
+    sleep 0.2
+    kill -INT "$pid" 2>/dev/null
+    wait "$pid" 2>/dev/null
+    code=$?
+    holds "a second SIGINT ends at once" test "$code" -eq 130
 }
 
 # --- Names, languages -----------------------------------------------------------------------------
@@ -792,8 +834,10 @@ other_languages() {
         mv "$file" "${file%.png}.PNG"
     done
     for language in tr_TR.UTF-8 de_DE.UTF-8; do
-        if ! locale -a 2>/dev/null | grep -qiE "^${language%%.*}\.utf-?8\$"; then
-            skip "language $language" "the locale is not installed"
+        if ! locale -a 2>/dev/null | grep -qiE "^${language%%.*}\.utf-?8\$" &&
+            ! { mkdir -p locales && export LOCPATH=$work/locales &&
+                localedef -i "${language%%.*}" -f UTF-8 "locales/$language" 2>/dev/null; }; then
+            skip "language $language" "the locale is neither installed nor can be made"
             continue
         fi
         LC_ALL=$language LANG=$language "$PINLINE" train --data set "${probe[@]}" --epochs 2 --lr 0.05 \
@@ -801,8 +845,9 @@ other_languages() {
         holds "$language: the same weights" cmp run/last.safetensors language/last.safetensors
         LC_ALL=$language "$PINLINE" help train >out 2>err
         holds "$language: the same help" cmp out help.train
-        LC_ALL=$language "$PINLINE" predict --device host --weights run/best.safetensors --csv set/val >out 2>err
-        LC_ALL=C "$PINLINE" predict --device host --weights run/best.safetensors --csv set/val >plain.csv 2>err
+        LC_ALL=$language "$PINLINE" predict --device host --weights run/best.safetensors --csv \
+            set/val >out 2>err
+        "$PINLINE" predict --device host --weights run/best.safetensors --csv set/val >plain.csv 2>err
         holds "$language: the same CSV" cmp out plain.csv
         LC_ALL=$language "$PINLINE" check upper >out 2>err
         prints "$language: extensions in any case" '^train: 100 images, 0 cannot'
@@ -851,6 +896,7 @@ full_output
 limited_files
 full_disk
 try_signals
+try_kills
 many_files
 odd_names
 other_languages

@@ -9,7 +9,6 @@
 #include "base/thread_pool.h"
 #include "data/dataset.h"
 #include "trainer/commands.h"
-#include "trainer/job.h"
 #include "trainer/job_options.h"
 #include "trainer/scan.h"
 
@@ -346,9 +345,7 @@ static enum status run(char **operands, size_t operand_count)
         return FAIL(STATUS_NO_MEMORY, "no memory for the check");
     }
     settings.dataset.data = operands[0];
-    enum status status = job_data_is_one_set(&settings.dataset)
-                             ? dataset_open(&settings.dataset, &train, NULL)
-                             : dataset_open(&settings.dataset, &train, &val);
+    enum status status = command_open_as_divided(&settings.dataset, &train, &val);
     if (status == STATUS_OK) {
         scans[0].title = "train";
         scans[0].set = train;

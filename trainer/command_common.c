@@ -62,6 +62,14 @@ enum status command_take_model(struct settings *settings)
     return status;
 }
 
+enum status command_open_as_divided(const struct dataset_settings *settings, dataset **train,
+                                    dataset **val)
+{
+    struct dataset_settings whole = *settings;
+    whole.val_fraction = 0;
+    return dataset_open(&whole, train, val);
+}
+
 void command_print_json(void (*write)(void *context, struct json_writer *writer), void *context)
 {
     struct json_writer writer;

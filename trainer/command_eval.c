@@ -143,12 +143,16 @@ static enum status open_set(struct job_parts *parts)
                     "--data is missing: name a folder that holds one folder of images "
                     "for each class");
     }
-    if (job_data_is_one_set(&settings.dataset) && !options_was_given("val-fraction")) {
-        TRY(dataset_open(&settings.dataset, &parts->val_set, NULL));
-    } else {
+    if (options_was_given("val-fraction")) {
         TRY(dataset_open(&settings.dataset, &train, &parts->val_set));
-        dataset_close(&train);
+    } else {
+        TRY(command_open_as_divided(&settings.dataset, &train, &parts->val_set));
+        if (!parts->val_set) {
+            parts->val_set = train;
+            train = NULL;
+        }
     }
+    dataset_close(&train);
     if (!parts->val_set) {
         return FAIL(STATUS_USAGE, "there is nothing to evaluate on: give --val-data, or a "
                                   "--val-fraction above 0");
@@ -191,9 +195,10 @@ const struct command command_eval = {
         "  pinline eval --weights run/best.safetensors --data images\n"
         "  pinline eval --weights run/best.safetensors --data images/val --json\n"
         "\n"
-        "Model, image size, mean, deviation and classes come from the weights file. Of a folder\n"
-        "with val/ or test/ inside, that part is evaluated; a folder without is evaluated\n"
-        "whole, or with --val-fraction only in the part that training holds out.",
+        "Model, image size, mean, deviation and classes come from the weights file. Of a place with\n"
+        "a validation part (val/ or test/ inside a folder, a packed set, CIFAR, MNIST) that part is\n"
+        "evaluated; a place without is evaluated whole, or with --val-fraction only in the part that\n"
+        "training holds out.",
     .bind = bind,
     .run = run,
 };

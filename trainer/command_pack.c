@@ -8,7 +8,6 @@
 #include "base/thread_pool.h"
 #include "data/packed.h"
 #include "trainer/commands.h"
-#include "trainer/job.h"
 #include "trainer/job_options.h"
 #include "trainer/scan.h"
 
@@ -169,9 +168,7 @@ static enum status run(char **operands, size_t operand_count)
     (void)operand_count;
     command_set_log_level(&settings);
     settings.dataset.data = operands[0];
-    enum status status = job_data_is_one_set(&settings.dataset)
-                             ? dataset_open(&settings.dataset, &train, NULL)
-                             : dataset_open(&settings.dataset, &train, &val);
+    enum status status = command_open_as_divided(&settings.dataset, &train, &val);
     if (status == STATUS_OK) {
         status = pack_sets(operands[1], train, val, &result);
     }

@@ -2,6 +2,7 @@
 #ifndef PINLINE_TRAINER_COMMANDS_H
 #define PINLINE_TRAINER_COMMANDS_H
 
+#include "data/dataset.h"
 #include "trainer/options.h"
 #include "trainer/settings.h"
 
@@ -23,6 +24,14 @@ void command_set_log_level(const struct settings *settings);
  * the process. STATUS_USAGE where --weights is missing; statuses of checkpoint_read_model.
  */
 enum status command_take_model(struct settings *settings) MUST_USE;
+
+/*
+ * Opens the sets of a place as it is divided itself: a folder with val/ or test/, a packed set, the
+ * files of CIFAR or MNIST. *val is NULL where it is not divided, and nothing is held out then.
+ * Statuses of dataset_open.
+ */
+enum status command_open_as_divided(const struct dataset_settings *settings, dataset **train,
+                                    dataset **val) MUST_USE;
 
 /* Prints one JSON document on standard output: `write(context, writer)`, pretty. */
 void command_print_json(void (*write)(void *context, struct json_writer *writer), void *context);

@@ -319,6 +319,10 @@ static enum status set_text(const struct option *option, void *base, const char 
         *(double *)field = real;
         return STATUS_OK;
     case OPTION_TEXT:
+        if (text[0] == '\0') {
+            return FAIL(STATUS_USAGE, "--%s needs a value that is not empty: %s", option->name,
+                        option->help);
+        }
         *(const char **)field = text;
         return STATUS_OK;
     case OPTION_CHOICE:
