@@ -497,25 +497,39 @@ END_TEST
 
 /* --- Slow files and stopping --------------------------------------------------------------- */
 
-/* Opens the pipe's other end, which lets a reader that waits for it go on. */
+/* Opens the pipe's other end, which lets a reader that waits for it go on. Without one nothing
+ * happens: for reading and writing, a pipe opens at once. */
 static void write_pipe(const struct loader_set *set, int sample)
 {
     char path[PATH_MAX];
     unsigned char *file = malloc(loader_set_file_bytes(set));
     ck_assert_ptr_nonnull(file);
     size_t bytes = loader_set_encode(set, sample, file);
-    int pipe_end = open(loader_set_path(set, sample, path), O_WRONLY);
+    int pipe_end = open(loader_set_path(set, sample, path), O_RDWR | O_NONBLOCK);
     ck_assert_int_ge(pipe_end, 0);
     ck_assert_int_eq(write(pipe_end, file, bytes), (ssize_t)bytes);
     ck_assert_int_eq(close(pipe_end), 0);
     free(file);
 }
 
+/* Waits until the workers have read so many images; nothing says how long that may take. */
+static void await_read(loader *l, const struct loader_set *set, uint64_t images)
+{
+    struct loader_counters counters;
+    unsigned char file[512];
+    uint64_t wanted = images * loader_set_encode(set, 0, file);
+    uint64_t until = clock_now_ns() + (uint64_t)20 * SECOND;
+    do {
+        clock_sleep_ns(1000000);
+        loader_read_counters(l, &counters);
+    } while (counters.bytes_read < wanted && clock_now_ns() < until);
+    ck_assert_uint_eq(counters.bytes_read, wanted);
+}
+
 START_TEST(test_slow_file_costs_its_own_batch)
 {
     struct loader_set set;
     struct loader_settings settings;
-    struct loader_counters counters;
     struct seen seen = {.count = 0};
     loader_set_open(&set, COUNT, SIZE, HOST_IMMEDIATE);
     loader_set_make_pipe(&set, 5);
@@ -525,14 +539,7 @@ START_TEST(test_slow_file_costs_its_own_batch)
     ck_assert_int_eq(seen_read(&seen, &set, l, 0, 0, 1), STATUS_OK);
     ck_assert_uint_eq(seen.count, 1);
     /* Batch 0 has left the ring of four, so all of batches 1 to 4 but the slow image can be there. */
-    unsigned char file[512];
-    uint64_t wanted = 19 * (uint64_t)loader_set_encode(&set, 0, file);
-    uint64_t until = clock_now_ns() + (uint64_t)20 * SECOND;
-    do {
-        clock_sleep_ns(1000000);
-        loader_read_counters(l, &counters);
-    } while (counters.bytes_read < wanted && clock_now_ns() < until);
-    ck_assert_uint_eq(counters.bytes_read, wanted);
+    await_read(l, &set, 19);
     write_pipe(&set, 5);
     ck_assert_int_eq(seen_read(&seen, &set, l, 0, UINT32_MAX, SIZE_MAX), STATUS_OK);
     ck_assert_uint_eq(seen.count, BATCHES);
@@ -558,6 +565,7 @@ START_TEST(test_blocked_read_is_left_behind)
         system_read_usage(&before);
         before.threads -= settings.num_workers; /* what is left is the libraries' own */
         ck_assert_int_eq(seen_read(&seen, &set, l, 0, 0, 1), STATUS_OK);
+        await_read(l, &set, 19);
         stop_set(SIGINT);
         uint64_t begin = clock_now_ns();
         struct batch *batch = NULL;
@@ -682,16 +690,9 @@ START_TEST(test_full_ring_is_counted_as_waiting)
     settings.prefetch = 2;
     loader *l = open_loader(&set, &settings);
     ck_assert_int_eq(loader_begin_epoch(l, 0, 0), STATUS_OK);
-    unsigned char file[512];
-    uint64_t wanted = 8 * (uint64_t)loader_set_encode(&set, 0, file);
-    uint64_t until = clock_now_ns() + (uint64_t)20 * SECOND;
-    do {
-        clock_sleep_ns(1000000);
-        loader_read_counters(l, &counters);
-    } while (counters.bytes_read < wanted && clock_now_ns() < until);
+    await_read(l, &set, 8);
     clock_sleep_ns(100000000);
-    loader_read_counters(l, &counters);
-    ck_assert_uint_eq(counters.bytes_read, wanted);
+    await_read(l, &set, 8);
     for (int i = 0; i < 2; i++) {
         ck_assert_int_eq(loader_next(l, &batch), STATUS_OK);
         ck_assert_int_eq(loader_release(l, &batch), STATUS_OK);
