@@ -23,8 +23,8 @@ void *resample__grow(void *memory, size_t *capacity, size_t need, size_t element
     bytes &= ~(size_t)63;
     memory = aligned_alloc(64, bytes);
     if (memory != NULL) {
-        /* The slack is loaded, though multiplied by zero. */
-        memset((unsigned char *)memory + need * element, 0, bytes - need * element);
+        /* What lies behind a row is loaded too, though multiplied by zero. */
+        memset(memory, 0, bytes);
         *capacity = need;
     }
     return memory;
