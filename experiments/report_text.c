@@ -92,6 +92,11 @@ static int name_width(const struct result_view *view, int columns, int taken)
     return width < most ? width : most;
 }
 
+static int at_least(int width, int least)
+{
+    return width < least ? least : width;
+}
+
 /* A name that is too long has a line of its own. */
 static void print_name(FILE *out, const char *name, int width)
 {
@@ -149,15 +154,13 @@ static void print_stages(const struct result_view *view, FILE *out, int columns)
 {
     static const char *const host[] = {"wait_batch", "copy", "issue", "wait_device", "rest"};
     static const char *const on_device[] = {"compute", "copy", "hidden", "idle"};
-    const int width = name_width(view, columns, STAGE_FIGURES);
+    const int width = at_least(name_width(view, columns, STAGE_FIGURES), 14);
     if (view->rounds == 0) {
         return;
     }
-    fprintf(out, "\nShares of wall time, %%:\n");
-    fprintf(out, "%-*s %s\n", width, "",
-            "host: wait  copy  issue  wait          device:             copy call");
-    fprintf(out, "%-*s %6s %5s %6s %5s %5s  %7s %5s %6s %5s %6s\n", width, "cell", "batch", "call",
-            "step", "GPU", "rest", "compute", "copy", "hidden", "idle", "/copy");
+    fprintf(out, "\n%-*s %-29s  %-23s\n", width, "% of wall time", "host's thread", "device");
+    fprintf(out, "%-*s %5s %5s %5s %5s %5s  %5s %5s %5s %5s %5s\n", width, "cell", "batch", "copy",
+            "issue", "GPU", "rest", "busy", "copy", "hid.", "idle", "call");
     for (size_t c = 0; c < view->cell_count; c++) {
         const struct result_cell *cell = &view->cells[c];
         const double wall = report__wall(view, cell), to_percent = wall > 0 ? 100 / wall : 0;
@@ -170,10 +173,14 @@ static void print_stages(const struct result_view *view, FILE *out, int columns)
             d[i] = to_percent * report__sum(view, cell, "device", on_device[i]);
         }
         print_name(out, cell->name, width);
-        fprintf(out, " %6.1f %5.1f %6.1f %5.1f %5.1f  %7.1f %5.1f %6.1f %5.1f %6.2f\n", h[0], h[1],
+        fprintf(out, " %5.1f %5.1f %5.1f %5.1f %5.1f  %5.1f %5.1f %5.1f %5.1f %5.2f\n", h[0], h[1],
                 h[2], h[3], h[4], d[0], d[1], d[2], d[3],
                 taken > 0 ? report__sum(view, cell, "counters", "copy_call_s") / taken : 0);
     }
+    wrap(out,
+         "batch, GPU: the host waits for them. copy: it issues the copy, or waits for it. hid.: "
+         "copying while a step ran. call: time inside copy calls over time of copying.",
+         columns, 0);
 }
 
 void report_text(const struct result_view *view, FILE *out, int columns)

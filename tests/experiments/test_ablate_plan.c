@@ -1,0 +1,269 @@
+/* How a budget is divided, what stands for a model that is not ours, what spread a ring's reader
+ * feels, and the diagnosis of jobs that are bound by a known part. */
+#include "experiments/ablate_internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "experiments/ceilings_internal.h"
+#include "tests/support/check_run.h"
+
+/* --- Budgets -------------------------------------------------------------------------------- */
+
+/* Six cells of 10 s an epoch together and 5 s of settling; 64,000 samples, batches of 64. */
+static struct ablate_fit fit(double seconds, int rounds, int epochs)
+{
+    const struct ablate_budget in = {.seconds = seconds,
+                                     .fixed_s = 5,
+                                     .sum_s = 10,
+                                     .rounds = rounds,
+                                     .epochs = epochs,
+                                     .samples = 64000,
+                                     .batch = 64};
+    struct ablate_fit out;
+    ablate__fit_budget(&in, &out);
+    return out;
+}
+
+static void check_fit(struct ablate_fit found, int rounds, int epochs, int64_t limit)
+{
+    ck_assert_int_eq(found.rounds, rounds);
+    ck_assert_int_eq(found.epochs, epochs);
+    ck_assert_int_eq(found.limit, limit);
+}
+
+START_TEST(test_budget)
+{
+    /* 6 rounds of 5 + 3 x 10 s. */
+    check_fit(fit(210, 6, 3), 6, 3, 0);
+    /* Epochs are given up first: 6 x (5 + 2 x 10) = 150. */
+    check_fit(fit(209, 6, 3), 6, 2, 0);
+    check_fit(fit(90, 6, 3), 6, 1, 0);
+    /* Then samples, in whole batches: 6 x (5 + 5) = 60 leaves half an epoch. */
+    check_fit(fit(60, 6, 3), 6, 1, 32000);
+    check_fit(fit(36, 6, 1), 6, 1, 6400);
+    /* 20 batches stay; 0.2 s of cells a round. Then rounds go, down to two. */
+    check_fit(fit(27, 6, 1), 5, 1, 1280);
+    check_fit(fit(12, 6, 1), 2, 1, 1280);
+    check_fit(fit(1, 6, 1), 2, 1, 1280);
+}
+END_TEST
+
+START_TEST(test_budget_of_a_small_set)
+{
+    const struct ablate_budget in = {.seconds = 10,
+                                     .fixed_s = 1,
+                                     .sum_s = 4,
+                                     .rounds = 6,
+                                     .epochs = 1,
+                                     .samples = 640,
+                                     .batch = 64};
+    struct ablate_fit out;
+    ablate__fit_budget(&in, &out);
+    /* Ten batches are an epoch already. */
+    check_fit(out, 2, 1, 0);
+}
+END_TEST
+
+/* --- Emulation ------------------------------------------------------------------------------ */
+
+START_TEST(test_batch_bytes)
+{
+    struct ablate_settings settings;
+    ablate_settings_defaults(&settings);
+    settings.job.loader.batch_size = 64;
+    settings.step_ms = 35;
+    settings.batch_bytes = 9633792; /* 64 x 224 x 224 x 3 */
+    ck_assert_int_eq(ablate_apply_emulation(&settings), STATUS_OK);
+    ck_assert_int_eq(settings.job.loader.size, 224);
+    ck_assert_double_eq_tol(settings.job.step_seconds, 0.035, 1e-12);
+    settings.job.loader.transfer = TRANSFER_F32;
+    ck_assert_int_eq(ablate_apply_emulation(&settings), STATUS_OK);
+    ck_assert_int_eq(settings.job.loader.size, 112);
+    settings.batch_bytes = 100;
+    ck_assert_int_eq(ablate_apply_emulation(&settings), STATUS_USAGE);
+    ck_assert_ptr_nonnull(strstr(status_message(), "12288")); /* 64 x 4 x 4 x 12 */
+    settings.batch_bytes = INT64_C(1) << 50;
+    ck_assert_int_eq(ablate_apply_emulation(&settings), STATUS_USAGE);
+}
+END_TEST
+
+/* --- Spread --------------------------------------------------------------------------------- */
+
+START_TEST(test_spread)
+{
+    enum { COUNT = 4000, SLOTS = 8 };
+    static double times[COUNT];
+    double mean, spread;
+    struct rng rng;
+    rng_init(&rng, 7, RNG_TEST, 0, 0);
+    for (int i = 0; i < COUNT; i++) {
+        times[i] = 0.01 * (1 + 0.2 * rng_normal(&rng));
+    }
+    ceilings__summarise(times, COUNT, SLOTS, &mean, &spread);
+    ck_assert_double_eq_tol(mean, 0.01, 0.0002);
+    ck_assert_double_eq_tol(spread, 0.2, 0.03);
+    /* Bursts within the ring, as of a ring that gives out what it has and then waits: the reader of a
+     * ring of eight feels none of it. */
+    for (int i = 0; i < COUNT; i++) {
+        times[i] = i % SLOTS == 0 ? 0.08 : 0;
+    }
+    ceilings__summarise(times, COUNT, SLOTS, &mean, &spread);
+    ck_assert_double_eq_tol(mean, 0.01, 1e-9);
+    ck_assert_double_eq_tol(spread, 0, 1e-9);
+    /* A tenth of the times disturbed, in one piece: neither mean nor spread follows. */
+    for (int i = 0; i < COUNT; i++) {
+        times[i] = i < COUNT / 10 ? 1 : 0.01;
+    }
+    ceilings__summarise(times, COUNT, SLOTS, &mean, &spread);
+    ck_assert_double_eq_tol(mean, 0.01, 1e-9);
+    ck_assert_double_eq_tol(spread, 0, 1e-9);
+    /* Few times are taken as they are. */
+    ceilings__summarise((const double[]){1, 2, 3}, 3, 8, &mean, &spread);
+    ck_assert_double_eq_tol(mean, 2, 1e-12);
+    ck_assert_double_eq(spread, 0);
+}
+END_TEST
+
+/* --- Diagnosis ------------------------------------------------------------------------------ */
+
+/* Milliseconds of loader, step, issuing, pageable and page-locked copy. */
+static json_document *diagnose(double decode, double step, double issue, double pageable,
+                               double locked, struct settings *job)
+{
+    char text[800];
+    json_document *found = NULL, *answer = NULL;
+    snprintf(text, sizeof text,
+             "{\"ceilings\":{\"loader_s\":%g,\"step_s\":%g,\"issue_s\":%g,\"copy_pageable_s\":%g,"
+             "\"copy_locked_s\":%g,\"decode_share\":0.8,\"read_share\":0.1,\"slots\":8,"
+             "\"pageable_drains\":true},\"machine\":{\"cpus_allowed\":16}}",
+             decode * 1e-3, step * 1e-3, issue * 1e-3, pageable * 1e-3, locked * 1e-3);
+    ck_assert_int_eq(json_parse(text, strlen(text), &found), STATUS_OK);
+    static struct ablation a;
+    memset(&a, 0, sizeof a);
+    a.job = *job;
+    a.ceilings = found;
+    a.found = json_member(json_root(found), "ceilings");
+    a.batches = 100;
+    char *written = NULL;
+    size_t bytes = 0;
+    FILE *stream = open_memstream(&written, &bytes);
+    ck_assert_ptr_nonnull(stream);
+    struct json_writer writer;
+    json_writer_init(&writer, stream, false);
+    json_begin_object(&writer);
+    ablate__write_diagnosis(&a, &writer);
+    json_end_object(&writer);
+    fclose(stream);
+    ck_assert_int_eq(json_parse(written, bytes, &answer), STATUS_OK);
+    free(written);
+    json_document_destroy(&found);
+    return answer;
+}
+
+static const struct json_value *diagnosis_of(const json_document *document)
+{
+    return json_member(json_root(document), "diagnosis");
+}
+
+static const char *text_of(const json_document *document, const char *member)
+{
+    return json_member_string(diagnosis_of(document), member, "");
+}
+
+/* Factor of the first advice that holds `words`; -1 when there is none, 0 when it has no factor. */
+static double advised(const json_document *document, const char *words)
+{
+    const struct json_value *advice = json_member(diagnosis_of(document), "advice");
+    for (size_t i = 0; i < advice->count; i++) {
+        if (strstr(json_member_string(&advice->items[i], "what", ""), words)) {
+            return json_member_double(&advice->items[i], "factor", 0);
+        }
+    }
+    return -1;
+}
+
+static struct settings job;
+
+static void usual_job(void)
+{
+    settings_defaults(&job);
+    job.loader.num_workers = 3;
+}
+
+START_TEST(test_loader_bound)
+{
+    usual_job();
+    json_document *found = diagnose(20, 2, 0.1, 1, 0.5, &job);
+    ck_assert_str_eq(text_of(found, "bound"), "loader");
+    ck_assert_ptr_nonnull(strstr(text_of(found, "headline"), "20.00 ms"));
+    ck_assert_ptr_nonnull(strstr(text_of(found, "headline"), "10 %"));
+    /* 15 workers instead of 3 make it 4 ms. */
+    ck_assert_double_eq_tol(advised(found, "--num-workers 15"), 5, 1e-6);
+    /* Without decoding, four fifths of it, 4 ms; with half of it, 12 ms. */
+    ck_assert_double_eq_tol(advised(found, "--cache decoded"), 5, 1e-6);
+    ck_assert_double_eq_tol(advised(found, "images stored"), 20.0 / 12, 1e-6);
+    ck_assert_double_lt(advised(found, "--pin-memory"), 0);
+    json_document_destroy(&found);
+}
+END_TEST
+
+START_TEST(test_copy_bound)
+{
+    usual_job();
+    job.loader.transfer = TRANSFER_F32;
+    json_document *found = diagnose(1, 5, 0.1, 9, 1, &job);
+    ck_assert_str_eq(text_of(found, "bound"), "copy");
+    ck_assert_str_eq(text_of(found, "best_bound"), "compute");
+    /* 9 + 5 ms before, 5 ms after. */
+    ck_assert_double_eq_tol(advised(found, "--pin-memory"), 14.0 / 5, 1e-6);
+    ck_assert_double_eq_tol(advised(found, "in the default cell"), 14 / 7.25, 1e-6);
+    json_document_destroy(&found);
+}
+END_TEST
+
+START_TEST(test_compute_bound)
+{
+    usual_job();
+    json_document *found = diagnose(1, 50, 0.1, 0.5, 0.1, &job);
+    ck_assert_str_eq(text_of(found, "bound"), "compute");
+    ck_assert_double_lt(advised(found, "--pin-memory"), 0);
+    ck_assert_double_eq(advised(found, "bf16"), 0);
+    json_document_destroy(&found);
+}
+END_TEST
+
+START_TEST(test_host_bound)
+{
+    usual_job();
+    json_document *found = diagnose(1, 0.5, 4, 0.2, 0.1, &job);
+    ck_assert_str_eq(text_of(found, "bound"), "host");
+    ck_assert_str_eq(text_of(found, "best_bound"), "host");
+    /* Twice the batch costs the host the same 4 ms. */
+    ck_assert_double_eq_tol(advised(found, "--batch-size"), 2, 1e-6);
+    json_document_destroy(&found);
+}
+END_TEST
+
+START_TEST(test_balanced)
+{
+    usual_job();
+    json_document *found = diagnose(4, 5, 0.1, 5, 4, &job);
+    ck_assert_str_eq(text_of(found, "bound"), "copy + compute");
+    ck_assert_str_eq(text_of(found, "best_bound"), "compute");
+    ck_assert_double_eq_tol(advised(found, "--pin-memory"), 2, 1e-6);
+    json_document_destroy(&found);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {test_budget,        test_budget_of_a_small_set,
+                                  test_batch_bytes,   test_spread,
+                                  test_loader_bound,  test_copy_bound,
+                                  test_compute_bound, test_host_bound,
+                                  test_balanced};
+    return check_run("ablate_plan", tests, sizeof tests / sizeof tests[0], 0);
+}
