@@ -1,8 +1,20 @@
 /* Settings of decoders: the list of libraries, limits, and what opens. */
+#include <malloc.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "tests/support/check_run.h"
 #include "tests/support/decode_check.h"
+#include "tests/support/skip.h"
+
+#if defined(__has_feature)
+#define SANITIZED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
 
 static bool has_turbo(void)
 {
@@ -185,10 +197,73 @@ START_TEST(test_bad_files_leave_nothing)
 }
 END_TEST
 
+/* A picture that must be held whole while the process may have only a little more memory. */
+static void check_exhausted(const struct made_image *image)
+{
+    image_decoder *decoder = check_open(NULL);
+    struct made_png small = {.width = 9, .height = 9, .colour = 2, .depth = 8};
+    struct made_image good = make_png(&small);
+    uint8_t pixels[9 * 9 * 3];
+    struct image_output output = {.format = IMAGE_U8, .pixels = pixels};
+    struct image_view view;
+    struct rlimit before, tight;
+    FILE *file = fopen("/proc/self/statm", "r");
+    unsigned long pages = 0;
+
+    /* What was freed before must not serve now. */
+    malloc_trim(0);
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq(fscanf(file, "%lu", &pages), 1);
+    fclose(file);
+    ck_assert_int_eq(getrlimit(RLIMIT_AS, &before), 0);
+    tight = before;
+    tight.rlim_cur = (rlim_t)pages * 4096 + (2 << 20);
+    image_view_whole(image->width, image->height, 9, &view);
+    ck_assert_int_eq(setrlimit(RLIMIT_AS, &tight), 0);
+    enum status status = image_render(decoder, image->bytes, image->count, &view, &output);
+    ck_assert_int_eq(setrlimit(RLIMIT_AS, &before), 0);
+    ck_assert_msg(status == STATUS_NO_MEMORY, "%s: %s", status_name(status), status_message());
+    ck_assert_ptr_nonnull(strstr(status_message(), "fewer workers"));
+    /* With memory again, the same decoder reads this and others. */
+    ck_assert_int_eq(image_render(decoder, image->bytes, image->count, &view, &output), STATUS_OK);
+    ck_assert_int_eq(
+        image_decode_rgb(decoder, good.bytes, good.count, pixels, sizeof(pixels), NULL), STATUS_OK);
+    ck_assert_mem_eq(pixels, good.rgb, sizeof(pixels));
+    made_image_free(&good);
+    image_decoder_close(&decoder);
+}
+
+START_TEST(test_exhausted_memory_is_said)
+{
+    if (SANITIZED) {
+        SKIP_TEST("a sanitiser's own memory hides the limit");
+    }
+    struct made_png png = {
+        .width = 2000, .height = 2000, .colour = 0, .depth = 1, .interlaced = true};
+    struct made_image image = make_png(&png);
+    check_exhausted(&image);
+    made_image_free(&image);
+    struct made_bmp bmp = {.width = 1500, .height = 1500, .bits = 24};
+    image = make_bmp(&bmp);
+    check_exhausted(&image);
+    made_image_free(&image);
+    if (made_jpeg_available()) {
+        struct made_jpeg jpeg = {.width = 3000, .height = 3000, .progressive = true};
+        image = make_jpeg(&jpeg);
+        check_exhausted(&image);
+        made_image_free(&image);
+    }
+}
+END_TEST
+
 int main(void)
 {
-    const TTest *const tests[] = {
-        test_defaults,    test_lists_of_libraries, test_open_checks_each_field,
-        test_limits_hold, test_the_order_decides,  test_bad_files_leave_nothing};
+    const TTest *const tests[] = {test_defaults,
+                                  test_lists_of_libraries,
+                                  test_open_checks_each_field,
+                                  test_limits_hold,
+                                  test_the_order_decides,
+                                  test_bad_files_leave_nothing,
+                                  test_exhausted_memory_is_said};
     return check_run("image_settings", tests, sizeof tests / sizeof tests[0], 60);
 }
