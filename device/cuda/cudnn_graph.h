@@ -82,7 +82,7 @@ int graph_unary_virtual(cudnn_graph *graph, cudnnPointwiseMode_t mode, int x);
 int graph_binary_virtual(cudnn_graph *graph, cudnnPointwiseMode_t mode, int x, int b);
 
 /* y = op over the dimensions in which y is 1. */
-void graph_reduce(cudnn_graph *graph, cudnnReduceTensorOp_t op, int x, int y, bool deterministic);
+void graph_reduce(cudnn_graph *graph, cudnnReduceTensorOp_t op, int x, int y);
 
 struct graph_norm {
     int x, y, scale, bias, mean, inv_std;

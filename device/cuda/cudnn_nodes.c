@@ -267,7 +267,7 @@ int graph_binary_virtual(cudnn_graph *graph, cudnnPointwiseMode_t mode, int x, i
     return y;
 }
 
-void graph_reduce(cudnn_graph *graph, cudnnReduceTensorOp_t op, int x, int y, bool deterministic)
+void graph_reduce(cudnn_graph *graph, cudnnReduceTensorOp_t op, int x, int y)
 {
     if (!usable(graph, x, "x") || !usable(graph, y, "y")) {
         return;
@@ -287,14 +287,10 @@ void graph_reduce(cudnn_graph *graph, cudnnReduceTensorOp_t op, int x, int y, bo
                1, &op, "reduction operator");
     graph__set(graph, reduction, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute,
                "reduction compute type");
-    if (deterministic) {
-        graph__set(graph, reduction, CUDNN_ATTR_REDUCTION_IS_DETERMINISTIC, CUDNN_TYPE_BOOLEAN, 1,
-                   &deterministic, "reduction determinism");
-    }
     graph__finalize(graph, reduction, "reduction descriptor");
     cudnnBackendDescriptor_t node =
         begin_node(graph, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, "reduce");
-    graph__add_key(graph, "%d%s,", (int)op, deterministic ? "d" : "");
+    graph__add_key(graph, "%d,", (int)op);
     reads(graph, node, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x, "x");
     writes(graph, node, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, y, "y");
     graph__set(graph, node, CUDNN_ATTR_OPERATION_REDUCTION_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "device/device.h"
+#include "device/device_backend.h"
 #include "tests/support/reference_ops.h"
 #include "tests/support/skip.h"
 
@@ -23,6 +24,7 @@ static const char *missing; /* why there is no device */
 static uint64_t seed;
 
 #define PRECISIONS 3
+#define REPEATS 6 /* of every operation, for its bits */
 
 static void must(enum status status)
 {
@@ -230,12 +232,60 @@ static void expect(device *dev, device_stream *stream, const char *what, struct 
     }
 }
 
+/* What the operation wrote is the same bits when it runs again, many times: a library's word for it
+ * is not enough. Operations that read what they write cannot be repeated. */
+static void expect_same_bits(device *dev, device_stream *stream, const struct op_desc *desc,
+                             device_op *op)
+{
+    struct op_tensor tensors[OP_TENSORS_MAX];
+    const int count = device__op_tensors(desc, tensors);
+    unsigned char *first[OP_TENSORS_MAX] = {NULL};
+    for (int i = 0; i < count; i++) {
+        for (int j = 0; j < count; j++) {
+            const struct tensor *a = tensors[i].tensor, *b = tensors[j].tensor;
+            if (a->buffer && (tensors[i].access & OP_WRITES) && (tensors[j].access & OP_READS) &&
+                a->buffer == b->buffer && a->offset == b->offset) {
+                return;
+            }
+        }
+    }
+    for (int again = 0; again <= REPEATS; again++) {
+        if (again > 0) {
+            must(device_op_submit(dev, op, stream));
+        }
+        for (int i = 0; i < count; i++) {
+            const struct tensor *t = tensors[i].tensor;
+            if (!t->buffer || !(tensors[i].access & OP_WRITES)) {
+                continue;
+            }
+            const size_t bytes = tensor_bytes(t);
+            unsigned char *now = malloc(bytes);
+            ck_assert_ptr_nonnull(now);
+            must(device_copy_to_host(dev, stream, now, t->buffer, t->offset, bytes));
+            must(device_stream_wait(dev, stream));
+            if (again == 0) {
+                first[i] = now;
+                continue;
+            }
+            ck_assert_msg(memcmp(first[i], now, bytes) == 0,
+                          "%s: %s of %d x %d x %d x %d has other bits when run again",
+                          device__op_kind_name(desc->kind), tensors[i].name, t->n, t->h, t->w,
+                          t->c);
+            free(now);
+        }
+    }
+    for (int i = 0; i < count; i++) {
+        free(first[i]);
+    }
+}
+
 static void run(device *dev, device_stream *stream, const struct op_desc *desc)
 {
     device_op *op = NULL;
     must(device_op_create(dev, desc, &op));
     must(device_op_submit(dev, op, stream));
     must(device_stream_wait(dev, stream));
+    expect_same_bits(dev, stream, desc, op);
     device_op_destroy(dev, &op);
 }
 
