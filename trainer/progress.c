@@ -139,7 +139,7 @@ void progress_end_epoch(struct progress *progress, const struct train_epoch *epo
     say_where_time_went(progress, epoch);
     if (epoch->counters.bad_images > 0 || epoch->left_out > 0) {
         log_warn(
-            "%llu images could not be read and %u batches had none that could: see the run log",
+            "images that could not be read: %llu (the run log names them); batches left out: %u",
             (unsigned long long)epoch->counters.bad_images, epoch->left_out);
     }
 }
