@@ -17,9 +17,9 @@ release | debug) scale=1 short= ;;
 tsan) scale=8 short=1 ;;
 *) scale=4 short=1 ;;
 esac
-LIMIT=$((40 * scale))           # seconds for one program
-STOP_MS=$((4000 * scale))       # for ending after a signal: 2 s, and writing on a busy machine
-unset LC_ALL LANG LC_NUMERIC LC_CTYPE
+LIMIT=$((40 * scale))     # seconds for one program
+STOP_MS=$((4000 * scale)) # for ending after a signal: 2 s, and writing on a busy machine
+unset LANG LC_NUMERIC LC_CTYPE
 export LC_ALL=C
 
 if [ ! -x "$PINLINE" ]; then
@@ -388,6 +388,13 @@ wrong_words() {
     says 2 "unknown benchmark" '"stp".*did you mean step' bench stp
     says 2 "images too small for the model" '6.*resnet9.*--size 8' train --data set --device host \
         --size 6 --model resnet9 --out small
+    says 2 "padding without a crop" '--padding does nothing without --augment crop' train --data set \
+        --padding 2
+    says 2 "beta1 of sgd" '--beta1 .* --optimizer adamw' train --data set --beta1 0.5
+    says 2 "a final rate of no schedule" '--final-lr .* --schedule cosine' train --data set \
+        --final-lr 0.001 --schedule constant
+    says 2 "two validation sets" '--val-fraction .* --val-data' train --data set/train \
+        --val-data set/val --val-fraction 0.5
     says 2 "no data" '--data is missing' train
     says 2 "no weights" '--weights is missing' eval --data set
     says 2 "an empty value" '--data needs a value that is not empty' train --data ''
@@ -558,7 +565,9 @@ wrong_runs() {
         skip "--device cuda without a GPU" "there is a GPU"
     else
         call train --data set "${small[@]:2}" --model probe --device cuda --out gpu
-        if { [ "$code" -eq 1 ] || [ "$code" -eq 3 ]; } && grep -q -- '--device host' err; then
+        # Which of the two depends on whether the program was built with CUDA.
+        if { [ "$code" -eq 1 ] || [ "$code" -eq 3 ]; } &&
+            grep -qE -- 'not built.*--device host|driver.*install' err; then
             pass "--device cuda without a GPU"
         else
             fail "--device cuda without a GPU" "exit code $code, or no way out named"
@@ -709,7 +718,7 @@ stopped() {
     fi
     kill "-$signal" "$pid" 2>/dev/null
     from=$(now_ms)
-    wait "$pid" 2>/dev/null
+    { wait "$pid"; } 2>/dev/null
     code=$?
     took=$(($(now_ms) - from))
     unset 'children[-1]'
