@@ -185,11 +185,9 @@ static enum status list_flat(struct walk *walk)
 /* `memory` cut to `bytes`; where that fails, as it was. */
 static void *cut(void *memory, size_t bytes)
 {
-    void *smaller = realloc(memory, bytes);
-    if (smaller == NULL) {
-        return memory;
-    }
-    return smaller;
+    /* For nothing, realloc may free and return NULL. */
+    void *smaller = bytes > 0 ? realloc(memory, bytes) : NULL;
+    return smaller != NULL ? smaller : memory;
 }
 
 /* Gives back what was reserved beyond need. */

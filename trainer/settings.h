@@ -58,9 +58,8 @@ struct settings {
     int top_k;                /* predict: classes a file [5] */
     bool json, quiet, verbose;
     /* Experiments alone; no options of a run. */
-    double step_seconds;   /* > 0: the device is kept busy for so long in place of each step [0] */
-    bool forward_only;     /* a step is inference: forward, loss and logits, no update [no] */
-    int device_batch_only; /* > 0: `bench step`: keep one batch on the device, so many steps */
+    double step_seconds; /* > 0: the device is kept busy for so long in place of each step [0] */
+    bool forward_only;   /* a step is inference: forward, loss and logits, no update [no] */
 };
 
 /* Defaults of every field, those of the layers below included. */
