@@ -65,7 +65,7 @@ struct host_simulation {
     double copy_start_s;         /* added to each copy, >= 0 */
     double step_s;               /* length of each submitted program, >= 0; operations do compute */
     double issue_s;              /* time that submitting a program keeps the caller, >= 0 */
-    double pin_page_s;           /* extra time of a step while page-locked memory exists, >= 0 */
+    double pin_page_s;           /* extra time of a step while a page or more is page-locked, >= 0 */
 };
 
 struct device_settings {
