@@ -743,7 +743,8 @@ try_signals() {
             --data set "${probe[@]}" --epochs 30 --eval-every 0 --out stopped --simulate 1,1,15
         holds "SIG${name%:*}: the message says how to go on" \
             grep -qF -- '--resume stopped/last.safetensors' err
-        says 0 "SIG${name%:*}: resume" 'going on with epoch' train --resume stopped/last.safetensors
+        says 0 "SIG${name%:*}: resume" 'going on with epoch' train \
+            --resume stopped/last.safetensors -j 3 --pin-memory
         holds "SIG${name%:*}: as not stopped" cmp whole/last.safetensors stopped/last.safetensors
     done
 }
@@ -867,8 +868,8 @@ other_languages() {
 # --- Installing -----------------------------------------------------------------------------------
 try_install() {
     local build=${PINLINE%/*/pinline} cuda=1 place=$work/place
-    if ! command -v make >/dev/null 2>&1 || [ ! -d "$build/$MODE/obj" ]; then
-        skip "install" "no make, or the program is not in a build folder"
+    if ! command -v make >/dev/null 2>&1 || [ ! -d "$build/$MODE/obj" ] || [ ! -w "$build/$MODE" ]; then
+        skip "install" "no make, or the program is not in a build folder of this user"
         return
     fi
     [ -f "$build/$MODE/pinline_cuda.so" ] || cuda=0
