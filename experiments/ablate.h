@@ -34,9 +34,11 @@ struct ablate_settings {
     const char *peer;    /* CSV of another program's rates: name,samples_per_s; NULL none */
     const char *trace;   /* trace file to write; NULL none */
     int timeline_steps;  /* steps drawn for each cell in round 0 [12] */
-    const char *spoil;   /* a cell whose weights are changed by one bit's worth, to try the
-                                    check on equality; NULL none */
-    const char *request; /* the options that chose the cells, for the record; NULL none */
+    const char
+        *spoil; /* to try the checks on equality: a cell's name, whose weights are changed by a
+                          bit's worth; NAME:batches, whose pixels are shifted; NAME:workers, which gets
+                          one worker more; NULL none */
+    const char *request;      /* the options that chose the cells, for the record; NULL none */
     const char *command_line; /* for the record */
 };
 void ablate_settings_defaults(struct ablate_settings *settings);

@@ -216,8 +216,9 @@ static const struct option protocol_options[] = {
     {.name = "spoil",
      .kind = OPTION_TEXT,
      .offset = FIELD(spoil),
-     .metavar = "CELL",
-     .help = "change a weight of that cell by its last bit, to see that the comparison finds it"},
+     .metavar = "CELL[:WHAT]",
+     .help = "spoil a cell on purpose, to see that the comparison finds it: its weights by a bit, "
+             "its batches, or its number of workers"},
 };
 static const struct option_table options_protocol = {
     "Protocol", protocol_options, sizeof protocol_options / sizeof protocol_options[0]};

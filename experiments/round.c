@@ -32,7 +32,8 @@ struct round {
     size_t list_count, plan_count, plans_seen;
     double settle_s;
     int64_t epochs, timeline_steps;
-    const char *spoil; /* test of the method: a cell's name whose weights are changed on purpose */
+    const char
+        *spoil; /* test of the method: a cell, and after a colon how it is spoiled on purpose */
 };
 
 /* One bar of a time line. */
@@ -280,6 +281,17 @@ static enum status spoil_weights(struct job *job)
     return status;
 }
 
+/* Whether this cell is to be spoiled in that way; without one, it is its weights. */
+static bool is_spoiled(const struct round *round, const struct cell *cell, const char *how)
+{
+    const size_t length = strlen(cell->name);
+    if (strncmp(round->spoil, cell->name, length) != 0) {
+        return false;
+    }
+    const char *rest = round->spoil + length;
+    return *rest == ':' ? strcmp(rest + 1, how) == 0 : *rest == '\0' && strcmp(how, "weights") == 0;
+}
+
 static enum status check_locked(const struct settings *settings,
                                 const struct loader_staging *staging)
 {
@@ -340,7 +352,7 @@ static enum status time_cell(struct round *round, const struct cell *cell,
     TRY(check_locked(settings, &staging));
     TRY(settle(round, job, loop));
     TRY(job_reset_weights(job));
-    if (strcmp(round->spoil, cell->name) == 0) {
+    if (is_spoiled(round, cell, "weights")) {
         TRY(spoil_weights(job));
     }
     struct totals totals = {.epoch_s = calloc((size_t)round->epochs, sizeof(double))};
@@ -398,10 +410,18 @@ static enum status run_cell(struct round *round, const struct cell *cell,
     uint64_t plans_hash = 0;
     TRY(cells_settings(&round->request.job, cell, &settings));
     settings.replan = round->other_plans && cell->arithmetic;
+    if (is_spoiled(round, cell, "workers")) {
+        settings.loader.num_workers++;
+    }
+    /* What is recorded stays as it was: only the bits can tell. */
+    struct settings opened = settings;
+    if (is_spoiled(round, cell, "batches")) {
+        opened.loader.mean[0] += 0.01F;
+    }
     TRY(open_shared(round, &settings));
     const struct train_hooks hooks = {.context = &line, .seen = note_step};
     enum status status =
-        job_open(&settings, JOB_TRAIN_ALONE, &round->parts, round->request.plans, &job);
+        job_open(&opened, JOB_TRAIN_ALONE, &round->parts, round->request.plans, &job);
     if (status == STATUS_OK) {
         status = note_plans(round, &plans_hash);
     }

@@ -1,0 +1,75 @@
+#!/bin/sh
+# The article's comparison on three jobs, all eight cells, eight rounds each.
+#
+#   run.sh PHOTOS CIFAR OUT [FLAG...]
+#
+# PHOTOS and CIFAR are folders with train/ (one folder a class); OUT gets a folder a job with
+# result.json and report.html. Flags at the end go to every job, for instance --budget 20m.
+# From the environment: PINLINE (the program), REPEAT (each photograph so many times an epoch),
+# PHOTOS_FLAGS, CACHED_FLAGS, CIFAR_FLAGS (model, precision, batch and the like of each job).
+# A job whose result is complete is not run again; one that was interrupted goes on.
+set -eu
+
+if [ $# -lt 3 ]; then
+    echo "usage: run.sh PHOTOS CIFAR OUT [FLAG...]" >&2
+    exit 2
+fi
+here=$(cd "$(dirname "$0")/../.." && pwd)
+photos=$(cd "$1" && pwd)
+cifar=$(cd "$2" && pwd)
+mkdir -p "$3"
+out=$(cd "$3" && pwd)
+shift 3
+: "${PINLINE:=$here/build/pinline}" "${REPEAT:=1}"
+: "${PHOTOS_FLAGS:=--model smallcnn --precision bf16 --batch-size 64}"
+: "${CACHED_FLAGS:=--model smallcnn --precision bf16 --batch-size 64}"
+: "${CIFAR_FLAGS:=--model smallcnn --precision bf16 --batch-size 64}"
+
+# Few photographs make an epoch too short to time: links to them make it longer.
+if [ "$REPEAT" -gt 1 ]; then
+    many=$out/photographs-times-$REPEAT
+    if [ ! -d "$many" ]; then
+        find "$photos/train" -type f | while IFS= read -r file; do
+            class=$(basename "$(dirname "$file")")
+            mkdir -p "$many.partial/train/$class"
+            copy=0
+            while [ "$copy" -lt "$REPEAT" ]; do
+                ln -s "$file" "$many.partial/train/$class/$copy-$(basename "$file")"
+                copy=$((copy + 1))
+            done
+        done
+        mv "$many.partial" "$many"
+    fi
+    photos=$many
+fi
+
+# job NAME FLAG...
+job() {
+    name=$1
+    shift
+    result=$out/$name/result.json
+    resume=
+    if [ -f "$result" ] && grep -q '^  "finished": true' "$result"; then
+        echo "$name: complete already"
+        return 0
+    elif [ -f "$result" ]; then
+        resume=--resume
+    fi
+    echo "== $name"
+    # shellcheck disable=SC2086
+    "$PINLINE" ablate --out "$out/$name" $resume --copy-stream both --rounds 8 "$@" ||
+        failed="$failed $name"
+}
+
+failed=
+# Each value of the flags' variables is several words.
+# shellcheck disable=SC2086
+{
+    job photographs-u8 --data "$photos" --size 224 --transfer u8 $PHOTOS_FLAGS "$@"
+    job cached-f32 --data "$photos" --size 224 --transfer f32 --cache decoded $CACHED_FLAGS "$@"
+    job cifar-32 --data "$cifar" --size 32 --transfer u8 $CIFAR_FLAGS "$@"
+}
+if [ -n "$failed" ]; then
+    echo "failed:$failed" >&2
+    exit 1
+fi
