@@ -370,6 +370,11 @@ bool graph_has_products(const cudnn_graph *graph)
     return graph->has_products;
 }
 
+bool graph_has_norms(const cudnn_graph *graph)
+{
+    return graph->has_norms;
+}
+
 int graph_tensor_count(const cudnn_graph *graph)
 {
     return graph->tensor_count;

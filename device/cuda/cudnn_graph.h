@@ -114,6 +114,8 @@ const char *graph_key(const cudnn_graph *graph);
 const char *graph_family(const cudnn_graph *graph);
 /* Whether the graph has a convolution. */
 bool graph_has_products(const cudnn_graph *graph);
+/* Whether it has a normalisation. */
+bool graph_has_norms(const cudnn_graph *graph);
 int graph_tensor_count(const cudnn_graph *graph);
 const struct graph_tensor *graph_tensor_at(const cudnn_graph *graph, int index);
 /* Bytes from a tensor's first to its last element. */

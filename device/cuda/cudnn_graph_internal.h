@@ -16,7 +16,7 @@ struct cudnn_graph {
     int tensor_count;
     cudnnBackendDescriptor_t nodes[GRAPH_MAX_NODES];
     int node_count;
-    bool has_products;
+    bool has_products, has_norms;
     cudnnBackendDescriptor_t descriptors[MAX_DESCRIPTORS]; /* all of them, in order of creation */
     int descriptor_count;
     cudnnBackendDescriptor_t graph;

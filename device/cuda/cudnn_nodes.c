@@ -300,6 +300,7 @@ void graph_reduce(cudnn_graph *graph, cudnnReduceTensorOp_t op, int x, int y)
 
 void graph_norm(cudnn_graph *graph, const struct graph_norm *norm, bool training)
 {
+    graph->has_norms = true;
     check_broadcast(graph, norm->x, norm->scale, norm->y);
     cudnnBackendDescriptor_t node =
         begin_node(graph, CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR, "norm");
@@ -344,6 +345,7 @@ void graph_norm(cudnn_graph *graph, const struct graph_norm *norm, bool training
 
 void graph_norm_backward(cudnn_graph *graph, const struct graph_norm_backward *norm)
 {
+    graph->has_norms = true;
     check_broadcast(graph, norm->x, norm->dy, norm->dx);
     cudnnBackendDescriptor_t node =
         begin_node(graph, CUDNN_BACKEND_OPERATION_NORM_BACKWARD_DESCRIPTOR, "norm_backward");

@@ -16,6 +16,10 @@
 /* Convolutions are built from ready code in milliseconds, so more of them can be tried. */
 #define CONVOLUTION_FACTOR 3
 
+/* Work of one value at a time is compiled anew for each candidate, and the first few are as good as
+ * all; among normalisations the best may come late and be twice as fast. */
+#define POINTWISE_CANDIDATES 4
+
 void plan_search__fini(struct found_plan *found)
 {
     plan_config__destroy(&found->plan);
@@ -308,8 +312,12 @@ static enum status try_candidates(struct search *search, int from, int wanted, b
 static enum status search_all(struct search *search, struct timer *timer, struct found_plan *out)
 {
     struct cuda_device *dev = search->dev;
-    int wanted = dev->settings.plan_candidates *
-                 (graph_has_products(search->graph) ? CONVOLUTION_FACTOR : 1);
+    int wanted = dev->settings.plan_candidates;
+    if (graph_has_products(search->graph)) {
+        wanted *= CONVOLUTION_FACTOR;
+    } else if (!graph_has_norms(search->graph) && wanted > POINTWISE_CANDIDATES) {
+        wanted = POINTWISE_CANDIDATES;
+    }
     int working = 0;
     bool timed = cuda__need_tuning(dev, cuda__tuning_need(search->graph));
     if (!timed) {

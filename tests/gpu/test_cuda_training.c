@@ -1,12 +1,13 @@
 /*
  * Training on both devices from the same weights: gradients of the first step, the losses of twenty
- * steps, evaluation afterwards; and the same bits when the GPU trains a second time.
+ * steps, evaluation afterwards; and the same bits from the GPU, captured or one operation after another.
  */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/support/network_rig.h"
 #include "tests/support/skip.h"
@@ -20,11 +21,11 @@ struct job {
     double rate;
 };
 
+/* Small rates: at larger ones two trainings drift apart however alike their first steps were. */
 static const struct job jobs[] = {
-    {"smallcnn", 32, 16, 5, 0.02}, {"resnet9", 32, 8, 3, 0.01}, {"resnet18", 64, 6, 4, 0.005},
-    {"resnet18", 32, 6, 4, 0.005}, {"probe", 64, 8, 1, 0.02},
+    {"smallcnn", 32, 16, 5, 0.005}, {"resnet9", 32, 8, 3, 0.001}, {"resnet18", 64, 6, 4, 0.0005},
+    {"resnet18", 32, 6, 4, 0.0005}, {"probe", 64, 8, 1, 0.02},
 };
-#define JOBS (int)(sizeof jobs / sizeof jobs[0])
 
 /* What one training leaves behind. */
 struct trace {
@@ -75,14 +76,16 @@ static bool same_bits(const void *a, const void *b, size_t bytes)
 
 /* False, with the reason in `why`, when there is no such device. */
 static bool train(const struct job *job, enum precision precision, enum device_kind kind,
-                  struct trace *trace, char *why, size_t bytes)
+                  bool capture, const char *plans, struct trace *trace, char *why, size_t bytes)
 {
     struct network_settings settings = settings_of(job, precision);
     struct device_settings wanted;
     device_settings_defaults(&wanted);
     wanted.kind = kind;
     wanted.precision = precision;
-    wanted.plan_candidates = 2;
+    wanted.plan_candidates = 1;
+    wanted.plan_cache = plans;
+    wanted.capture = capture;
     if (kind == DEVICE_CUDA) {
         device *dev = NULL;
         enum status status = device_open(&wanted, &dev);
@@ -129,25 +132,33 @@ static bool train(const struct job *job, enum precision precision, enum device_k
     return true;
 }
 
-/* Bounds: float32 sums in another order, then the roundings of TF32 and bfloat16, which a network
- * with batch norm over few images passes on enlarged. Losses drift apart with the steps. */
-static const double gradient_bound[3] = {1e-4, 5e-2, 0.25};
+/* Bounds: float32 sums in another order, then the roundings of TF32 and bfloat16, which a network with
+ * batch norm over few images passes on enlarged. A value whose sign, or whose place in a pooling
+ * window, the last bit decides moves its whole gradient: 9e-4 was seen so in float32 with the large
+ * stem, 5e-6 elsewhere. */
+static const double gradient_bound[3] = {5e-3, 0.15, 0.5};
 static const double first_loss_bound[3] = {1e-5, 5e-3, 3e-2};
-static const double last_loss_bound[3] = {2e-2, 0.2, 0.4};
+static const double last_loss_bound[3] = {5e-2, 0.1, 0.3};
 
-START_TEST(both_devices)
+/* Trains on the GPU as usual, again without capturing (one operation after another, with the plans
+ * that the first training left in a file), and on the host. */
+static void both_devices(const struct job *job, enum precision precision)
 {
-    const struct job *job = &jobs[_i / 3];
-    enum precision precision = (enum precision)(_i % 3);
     static char why[STATUS_MESSAGE_BYTES];
+    char plans[] = "/tmp/pinline_training_XXXXXX";
     struct trace gpu;
     struct trace again;
     struct trace host;
-    if (!train(job, precision, DEVICE_CUDA, &gpu, why, sizeof why)) {
+    int file = mkstemp(plans);
+    ck_assert_int_ge(file, 0);
+    close(file);
+    unlink(plans);
+    if (!train(job, precision, DEVICE_CUDA, true, plans, &gpu, why, sizeof why)) {
         SKIP_TEST(why);
     }
-    ck_assert(train(job, precision, DEVICE_CUDA, &again, why, sizeof why));
-    ck_assert(train(job, precision, DEVICE_HOST, &host, why, sizeof why));
+    ck_assert(train(job, precision, DEVICE_CUDA, false, plans, &again, why, sizeof why));
+    unlink(plans);
+    ck_assert(train(job, precision, DEVICE_HOST, true, NULL, &host, why, sizeof why));
 
     double difference = 0;
     double size = 0;
@@ -179,14 +190,47 @@ START_TEST(both_devices)
     free(again.gradients);
     free(host.gradients);
 }
+
+START_TEST(smallcnn)
+{
+    both_devices(&jobs[0], (enum precision)_i);
+}
+END_TEST
+
+START_TEST(resnet9)
+{
+    both_devices(&jobs[1], (enum precision)_i);
+}
+END_TEST
+
+START_TEST(resnet18_large_stem)
+{
+    both_devices(&jobs[2], (enum precision)_i);
+}
+END_TEST
+
+START_TEST(resnet18_small_stem)
+{
+    both_devices(&jobs[3], (enum precision)_i);
+}
+END_TEST
+
+START_TEST(probe)
+{
+    both_devices(&jobs[4], (enum precision)_i);
+}
 END_TEST
 
 int main(void)
 {
+    const TTest *const tests[] = {smallcnn, resnet9, resnet18_large_stem, resnet18_small_stem,
+                                  probe};
     Suite *suite = suite_create("cuda training");
-    TCase *one = tcase_create("both_devices");
-    tcase_add_loop_test(one, both_devices, 0, 3 * JOBS);
-    suite_add_tcase(suite, one);
+    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
+        TCase *one = tcase_create(tests[i]->name);
+        tcase_add_loop_test(one, tests[i], 0, 3);
+        suite_add_tcase(suite, one);
+    }
     SRunner *runner = srunner_create(suite);
     /* A CUDA context does not survive fork. */
     srunner_set_fork_status(runner, CK_NOFORK);
