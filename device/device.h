@@ -65,7 +65,7 @@ struct host_simulation {
     double copy_start_s;         /* added to each copy, >= 0 */
     double step_s;               /* length of each submitted program, >= 0; operations do compute */
     double issue_s;              /* time that submitting a program keeps the caller, >= 0 */
-    double pin_page_s;           /* extra time of a step while a page or more is page-locked, >= 0 */
+    double pin_page_s; /* extra time of a step while a page or more is page-locked, >= 0 */
 };
 
 struct device_settings {
@@ -76,7 +76,8 @@ struct device_settings {
     bool capture;             /* default true: programs run as captured graphs where possible */
     bool spin;                /* default false: host waits by spinning instead of blocking */
     size_t workspace_limit;   /* bytes a plan may ask for; default 1 GiB */
-    int plan_candidates;      /* plans timed for each operation, 1 to 64; default 8 */
+    int plan_candidates;      /* plans timed for each operation, 1 to 64; default 8; more
+                                  where they cost little, fewer where they hardly differ */
     const char *plan_cache;   /* file of remembered plans, read at open and added to; NULL: none */
     const char *cuda_libs; /* folder searched first for CUDA's libraries; NULL: the usual places */
     int host_threads;      /* of the host device's operations; 0: CPUs allowed */
