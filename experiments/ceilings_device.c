@@ -10,10 +10,12 @@ enum {
     CALL_REPEATS = 7,
     WARM_STEPS = 5,
     STEP_GROUPS = 7,
+    LEAST_GROUPS = 3,
     LEAST_STEPS = 4,
     MOST_STEPS = 1 << 20,
     LOSS_FLOATS = 64, /* before the logits */
     ISSUE_REPEATS = 40,
+    LEAST_ISSUES = 10,
     MOST_COPY_SLOTS = 64,
     MOST_COPY_GROUPS = 1000
 };
@@ -62,6 +64,11 @@ static enum status submit_step(struct job *job, const struct step *step)
                                       inference ? results + LOSS_FLOATS : NULL);
 }
 
+static bool is_time_left(const struct bench *bench, uint64_t begin_ns)
+{
+    return clock_seconds(begin_ns, clock_now_ns()) < bench->seconds;
+}
+
 static enum status time_group(struct bench *bench, const struct step *step, int steps,
                               double *seconds)
 {
@@ -95,11 +102,13 @@ static enum status time_steps(struct bench *bench, const struct step *step)
         const double factor = 1.1 * wanted_s / (group_s > 1e-6 ? group_s : 1e-6);
         steps = factor > 64 ? 64 * steps : factor > 2 ? (int)(factor * steps) : 2 * steps;
     }
-    for (int i = 0; i < STEP_GROUPS; i++) {
+    size_t count = 0;
+    const uint64_t begin = clock_now_ns();
+    do {
         TRY(time_group(bench, step, steps, &group_s));
-        times[i] = group_s / steps;
-    }
-    bench->found.step_s = statistics_median(times, STEP_GROUPS);
+        times[count++] = group_s / steps;
+    } while (count < LEAST_GROUPS || (count < STEP_GROUPS && is_time_left(bench, begin)));
+    bench->found.step_s = statistics_median(times, count);
     return STATUS_OK;
 }
 
@@ -111,21 +120,23 @@ static enum status time_issue(struct bench *bench, const struct step *step)
     struct job *job = &bench->job;
     struct found *found = &bench->found;
     double issue[ISSUE_REPEATS], whole[ISSUE_REPEATS];
-    for (int i = 0; i < ISSUE_REPEATS; i++) {
+    size_t count = 0;
+    const uint64_t first = clock_now_ns();
+    while (count < LEAST_ISSUES || (count < ISSUE_REPEATS && is_time_left(bench, first))) {
         TRY(device_synchronize(job->dev));
         const uint64_t begin = clock_now_ns();
         TRY(submit_step(job, step));
         TRY(device_event_record(job->dev, step->to, job->compute));
         const uint64_t issued = clock_now_ns();
         TRY(device_event_wait(job->dev, step->to));
-        issue[i] = clock_seconds(begin, issued);
-        whole[i] = clock_seconds(begin, clock_now_ns());
+        issue[count] = clock_seconds(begin, issued);
+        whole[count++] = clock_seconds(begin, clock_now_ns());
         TRY(stop_check());
     }
-    found->issue_s = statistics_median(issue, ISSUE_REPEATS);
+    found->issue_s = statistics_median(issue, count);
     const double longer = found->step_s > found->issue_s ? found->step_s : found->issue_s;
     /* The lower quartile, since what disturbs a wait only lengthens it. */
-    const double beyond = statistics_quantile(whole, ISSUE_REPEATS, 0.25) - longer;
+    const double beyond = statistics_quantile(whole, count, 0.25) - longer;
     found->wake_s = beyond > 0 ? beyond : 0;
     return STATUS_OK;
 }
