@@ -108,6 +108,13 @@ enum status file_writer_open(struct file_writer *writer, const char *path)
 {
     *writer = (struct file_writer){0};
     const size_t length = strlen(path);
+    struct stat there;
+    /* The rename at the end would put a file in place of /dev/null or a pipe. */
+    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode)) {
+        char quoted[QUOTED_BYTES];
+        return FAIL(STATUS_IO, "%s is there and no regular file; give another name",
+                    file_quote(path, quoted, sizeof quoted));
+    }
     writer->path = strdup(path);
     writer->partial_path = malloc(length + sizeof ".partial");
     if (writer->path == NULL || writer->partial_path == NULL) {

@@ -20,6 +20,7 @@ enum status file_read(const char *path, size_t max_bytes, void **data, size_t *b
  * A file written aside and put in place in one step: `path`.partial is created, written, synced,
  * and renamed over `path` by commit (whose folder is synced too). Until then the old file stays.
  * abort removes what was written; it accepts a file that was never opened (all zero).
+ * What is there already must be a regular file: a device or a pipe is refused by open.
  * Statuses: STATUS_IO with the reason ("No space left on device" and the like), STATUS_NOT_FOUND
  * for a missing folder, STATUS_NO_MEMORY.
  */

@@ -402,6 +402,7 @@ wrong_words() {
     says 2 "an empty name for the run" '--out needs a value' train --data set --out=
     says 2 "two kinds of output" '--json and --csv' predict --weights run/best.safetensors --json \
         --csv set/val
+    says 2 "two kinds of output, check" '--json and --csv' check set --json --csv
     says 2 "--resume of weights alone" 'best.safetensors.*--weights' train \
         --resume run/best.safetensors
 }
@@ -507,6 +508,14 @@ wrong_runs() {
     says 2 "--out of an earlier run" 'run holds an earlier run.*--overwrite.*--resume' train \
         --data set "${probe[@]}" --out run
     says 2 "--out is a file" '--out text.txt is a file' train --data set "${probe[@]}" --out text.txt
+    says 1 "--dump-batches into a missing folder, at the start" 'nowhere/dump' train --data set \
+        "${probe[@]}" --out undone --dump-batches nowhere/dump
+    mkfifo pipe
+    says 1 "--dump-batches in place of a pipe" 'pipe.*no regular file' train --data set "${probe[@]}" \
+        --out undone --dump-batches pipe
+    says 1 "pack in place of a pipe" 'pipe.*(regular file|exists)' pack set pipe --overwrite
+    holds "the pipe is there still" test -p pipe
+    holds "no run was begun" test ! -e undone
     says 1 "--out below a file" 'text.txt.*file' train --data set "${probe[@]}" --out text.txt/run
     says 5 "weights of another model" 'run/best.safetensors holds weights of probe.*--model probe' \
         train --data set "${small[@]}" --model smallcnn --weights run/best.safetensors --out w1

@@ -340,6 +340,9 @@ static enum status run(char **operands, size_t operand_count)
     dataset *train = NULL, *val = NULL;
     (void)operand_count;
     command_set_log_level(&settings);
+    if (settings.json && format.csv) {
+        return FAIL(STATUS_USAGE, "--json and --csv exclude each other");
+    }
     struct scan *scans = calloc(2, sizeof *scans);
     if (!scans) {
         return FAIL(STATUS_NO_MEMORY, "no memory for the check");

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "trainer/checkpoint.h"
@@ -125,6 +126,17 @@ static enum status refuse_unused(void)
     return STATUS_OK;
 }
 
+/* A file that is written at the end is tried at the beginning. */
+static enum status try_dump(void)
+{
+    struct file_writer file;
+    if (settings.dump_batches) {
+        TRY(file_writer_open(&file, settings.dump_batches));
+        file_writer_abort(&file);
+    }
+    return STATUS_OK;
+}
+
 static void write_result(void *context, struct json_writer *writer)
 {
     train_run_write(context, &settings, writer);
@@ -141,6 +153,7 @@ static enum status run(char **operands, size_t operand_count)
     }
     TRY(settings_complete(&settings));
     TRY(refuse_unused());
+    TRY(try_dump());
     const enum status status = train_run(&settings, NULL, &result);
     struct status_report report;
     status_save(&report, status);

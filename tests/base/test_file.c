@@ -194,10 +194,19 @@ START_TEST(test_write_refuses)
     ck_assert_int_eq(file_writer_open(&writer, "absent/target"), STATUS_NOT_FOUND);
     ck_assert_ptr_nonnull(strstr(status_message(), "absent/target"));
     file_writer_abort(&writer);
-    ck_assert_int_eq(mkdir("target", 0777), 0);
     ck_assert_int_eq(file_writer_open(&writer, "target"), STATUS_OK);
+    ck_assert_int_eq(mkdir("target", 0777), 0);
     ck_assert_int_eq(file_writer_commit(&writer), STATUS_IO);
     ck_assert(!file_exists("target.partial"));
+    /* What is no file is not replaced by one: a folder, a pipe, and so a device. */
+    struct stat facts;
+    ck_assert_int_eq(file_writer_open(&writer, "target"), STATUS_IO);
+    ck_assert_int_eq(mkfifo("pipe", 0666), 0);
+    ck_assert_int_eq(file_writer_open(&writer, "pipe"), STATUS_IO);
+    ck_assert_ptr_nonnull(strstr(status_message(), "pipe"));
+    ck_assert_int_eq(lstat("pipe", &facts), 0);
+    ck_assert(S_ISFIFO(facts.st_mode));
+    ck_assert(!file_exists("pipe.partial"));
     leave_folder();
 }
 END_TEST
