@@ -43,7 +43,7 @@ static int finish(pid_t child)
 }
 
 /* Runs the program with words separated by spaces; none of them holds one. */
-static pid_t start_line(const char *format, va_list values)
+static pid_t PRINTF_LIKE(1, 0) start_line(const char *format, va_list values)
 {
     static char line[4096];
     char *arguments[MOST_ARGUMENTS];
