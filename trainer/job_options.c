@@ -396,7 +396,8 @@ static const struct option device_options[] = {
      .kind = OPTION_TEXT,
      .offset = FIELD(device.plan_cache),
      .metavar = "FILE",
-     .help = "remembers the best plans from run to run",
+     .help = "remembers the best plans from run to run; none for no such file; the default is "
+             "pinline/plans.json in the user's cache folder",
      .not_compared = true},
     {.name = "cuda-libs",
      .kind = OPTION_TEXT,

@@ -1,6 +1,11 @@
 #include "trainer/settings.h"
 
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "base/file.h"
 
 void settings_defaults(struct settings *settings)
 {
@@ -25,6 +30,37 @@ void settings_defaults(struct settings *settings)
     settings->out = "run";
     settings->dump_count = 8;
     settings->top_k = 5;
+}
+
+/* Plans are looked for once on a machine, unless the user has no home or wants none. */
+static void choose_plan_cache(struct settings *settings)
+{
+    static char path[PATH_MAX];
+    const char *given = settings->device.plan_cache;
+    const char *caches = getenv("XDG_CACHE_HOME");
+    const char *home = getenv("HOME");
+    if (given && strcmp(given, "none") == 0) {
+        settings->device.plan_cache = NULL;
+    }
+    if (given || settings->device.kind == DEVICE_HOST) {
+        return;
+    }
+    char folder[PATH_MAX - 16];
+    int length = -1;
+    if (caches && caches[0] == '/') {
+        length = snprintf(folder, sizeof folder, "%s/pinline", caches);
+    } else if (home && home[0] == '/') {
+        length = snprintf(folder, sizeof folder, "%s/.cache/pinline", home);
+    }
+    if (length < 0 || (size_t)length >= sizeof folder) {
+        return;
+    }
+    if (file_make_folder(folder) != STATUS_OK) {
+        status_clear();
+        return;
+    }
+    snprintf(path, sizeof path, "%s/plans.json", folder);
+    settings->device.plan_cache = path;
 }
 
 enum status settings_complete(struct settings *settings)
@@ -56,6 +92,7 @@ enum status settings_complete(struct settings *settings)
         return FAIL(STATUS_USAGE, "--warmup-epochs %g is more than --epochs %d",
                     settings->optimiser.warmup_epochs, settings->epochs);
     }
+    choose_plan_cache(settings);
     settings->loader.seed = settings->seed;
     settings->loader.keep_shadow = settings->verify_batches;
     settings->loader.augment.size = (uint32_t)settings->loader.size;

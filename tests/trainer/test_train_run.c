@@ -153,7 +153,8 @@ static int run_in_parts(struct settings *settings, double length_ns, struct seen
             return interrupted;
         }
         ck_assert_msg(part->status == STATUS_INTERRUPTED, "%s", status_message());
-        ck_assert_uint_lt(took_ns, stop_after_ns + UINT64_C(2000000000));
+        /* Two seconds, and three for a disk that others keep busy to take the state. */
+        ck_assert_uint_lt(took_ns, stop_after_ns + UINT64_C(5000000000));
         interrupted++;
         if (file_exists(trainer_set_path("parts/last.safetensors"))) {
             settings->overwrite = false;
@@ -448,6 +449,108 @@ START_TEST(test_bad_image_ends_the_run_with_its_name)
 }
 END_TEST
 
+static void spoil(const char *folder)
+{
+    static const char *const classes[] = {"checker", "circle", "crescent", "cross",   "heart",
+                                          "ring",    "square", "star",     "stripes", "triangle"};
+    char name[64];
+    for (int i = 0; i < IMAGES; i++) {
+        snprintf(name, sizeof name, "images/%s/%s/%06d.png", folder, classes[i % 10], i);
+        if (file_exists(trainer_set_path(name))) {
+            data_files_write(name, "none", 4);
+        }
+    }
+}
+
+static char *read_text(const char *name)
+{
+    size_t bytes;
+    char *text = (char *)data_files_read(name, &bytes);
+    text = realloc(text, bytes + 1);
+    ck_assert_ptr_nonnull(text);
+    text[bytes] = '\0';
+    return text;
+}
+
+/* Nothing was trained, and nothing was evaluated: no accuracy of 0 % and no loss of 0 are made of
+ * that. */
+START_TEST(test_skipping_every_image_is_no_result)
+{
+    static const char *const parts[] = {"train", "val"};
+    static const char *const names[] = {"44 images", "20 validation images"};
+    for (int i = 0; i < 2; i++) {
+        static struct seen_run seen;
+        struct settings settings;
+        trainer_set_begin(IMAGES, VAL, SIZE);
+        spoil(parts[i]);
+        trainer_set_settings(&settings, SIZE, "run");
+        settings.loader.on_bad_image = BAD_IMAGE_SKIP;
+        trainer_set_run(&settings, -1, &seen);
+        ck_assert_int_eq(seen.status, STATUS_INVALID);
+        ck_assert_msg(strstr(status_message(), names[i]) != NULL, "%s", status_message());
+        ck_assert_msg(strstr(status_message(), "pinline check") != NULL, "%s", status_message());
+        ck_assert_uint_eq(seen.steps, i == 0 ? 0 : BATCHES);
+        ck_assert(!file_exists(trainer_set_path("run/best.safetensors")));
+        char *log = read_text("run/log.jsonl");
+        ck_assert_ptr_nonnull(strstr(log, i == 0 ? "\"set\":\"train\"" : "\"set\":\"val\""));
+        free(log);
+        trainer_set_end();
+    }
+}
+END_TEST
+
+/* The best weights so far lie in the folder of the run that was resumed. */
+START_TEST(test_resuming_into_another_folder_seeks_the_best_anew)
+{
+    static struct seen_run seen;
+    struct settings settings;
+    trainer_set_begin(IMAGES, VAL, SIZE);
+    trainer_set_settings(&settings, SIZE, "first");
+    trainer_set_run(&settings, BATCHES + 1, &seen);
+    ck_assert_int_eq(seen.status, STATUS_INTERRUPTED);
+    ck_assert_double_ge(seen.result.position.best_accuracy, 0);
+    settings.resume = trainer_set_path("first/last.safetensors");
+    settings.out = trainer_set_path("second");
+    settings.optimiser.rate = 1e-12; /* nothing is learned any more */
+    trainer_set_run(&settings, -1, &seen);
+    assert_ok(&seen);
+    ck_assert_uint_eq(seen.result.position.best_epoch, 1);
+    ck_assert(file_exists(trainer_set_path("second/best.safetensors")));
+    trainer_set_end();
+}
+END_TEST
+
+/* A run that is stopped during an evaluation goes on with it; the epoch then has no step whose loss
+ * could be told. */
+START_TEST(test_epoch_without_steps_has_no_loss)
+{
+    static struct seen_run seen;
+    struct settings settings;
+    trainer_set_begin(IMAGES, VAL, SIZE);
+    trainer_set_settings(&settings, SIZE, "run");
+    trainer_set_run(&settings, BATCHES - 1, &seen);
+    ck_assert_int_eq(seen.status, STATUS_INTERRUPTED);
+    settings.resume = trainer_set_path("run/last.safetensors");
+    trainer_set_run(&settings, -1, &seen);
+    assert_ok(&seen);
+    ck_assert_uint_eq(seen.steps, BATCHES);
+    char *metrics = read_text("run/metrics.csv");
+    const char *row = strchr(metrics, '\n') + 1;
+    ck_assert_int_eq(strncmp(row, "1,0,0,", 6), 0);
+    int column = 0;
+    for (const char *c = row; *c != '\n'; c++) {
+        column += *c == ',';
+        ck_assert_msg(column != 5 || *c == ',', "a loss in %s", row);
+    }
+    free(metrics);
+    char *log = read_text("run/log.jsonl");
+    ck_assert_ptr_nonnull(strstr(log, "\"samples\":0,"));
+    ck_assert_ptr_nonnull(strstr(log, "\"loss\":null"));
+    free(log);
+    trainer_set_end();
+}
+END_TEST
+
 START_TEST(test_max_steps_ends_within_an_epoch)
 {
     static struct seen_run whole, cut, rest;
@@ -513,9 +616,9 @@ START_TEST(test_memory_files_and_threads_stay_flat)
     ck_assert_int_gt(flat.early.threads, 0);
     ck_assert_int_eq(flat.late.threads, flat.early.threads);
     ck_assert_int_eq(flat.late.open_files, flat.early.open_files);
-    /* Workers have a file and a decoder's memory in hand at one time and not at another. A copy of the
-     * weights that is not freed would be a megabyte an epoch. */
-    ck_assert_uint_le(flat.late_bytes, flat.early_bytes + (256U << 10));
+    /* Workers have a file and a decoder's memory in hand at one time and not at another: some hundred
+     * kilobytes each. A copy of the weights that is not freed would be a megabyte an epoch. */
+    ck_assert_uint_le(flat.late_bytes, flat.early_bytes + (1U << 20));
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     /* The allocator keeps what checkpoints took, in pieces that differ. */
     ck_assert_uint_le(flat.late.resident_bytes, flat.early.resident_bytes + (UINT64_C(4) << 20));
@@ -537,6 +640,9 @@ int main(void)
         test_log_and_metrics_can_be_read,
         test_earlier_run_is_kept_unless_told,
         test_bad_image_ends_the_run_with_its_name,
+        test_skipping_every_image_is_no_result,
+        test_resuming_into_another_folder_seeks_the_best_anew,
+        test_epoch_without_steps_has_no_loss,
         test_max_steps_ends_within_an_epoch,
         test_memory_files_and_threads_stay_flat,
     };
