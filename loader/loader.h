@@ -128,7 +128,7 @@ enum status loader_cancel_epoch(loader *loader) MUST_USE;
  */
 enum status loader_next(loader *loader, struct batch **batch) MUST_USE;
 
-/* Issues the slot's copy as the flags say (DESIGN's table is in docs/flags.md), and makes
+/* Issues the slot's copy as the flags say (docs/flags.md has the table), and makes
  * compute_stream wait for it. In blocking mode the host waits here. */
 enum status loader_upload(loader *loader, struct batch *batch) MUST_USE;
 

@@ -99,7 +99,7 @@ void checkpoint_read_position(const checkpoint *from, struct checkpoint_position
 /*
  * Whether a run with `settings` may go on from here. STATUS_MISMATCH names the first flag that must
  * not differ (batch size, model, seed, everything that decides which pixels a step sees), with both
- * values. What may differ but changes the result from here on (rate, epochs, precision) is logged as
+ * values. What may differ but changes the result from here on (rate, epochs, schedule) is logged as
  * a warning; staging flags, workers and places may differ without a word.
  */
 enum status checkpoint_check_settings(const checkpoint *from,

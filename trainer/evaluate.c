@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/stop.h"
 
 enum { RING = 3, TOP = 5 };
@@ -230,7 +231,18 @@ enum status evaluator_run(evaluator *e, struct evaluation *out)
     struct loader_counters counters;
     loader_read_counters(e->job->val_loader, &counters);
     struct evaluation *sums = &e->sums;
-    const double samples = sums->samples > 0 ? (double)sums->samples : 1;
+    if (sums->samples == 0) {
+        return FAIL(STATUS_INVALID,
+                    "none of the %zu validation images could be read, so there is nothing to "
+                    "evaluate; `pinline check DIR` says why of each",
+                    dataset_count(e->job->val_set));
+    }
+    if (counters.bad_images > 0) {
+        log_warn("validation images that could not be read and do not count: %llu (`pinline check "
+                 "DIR` names them)",
+                 (unsigned long long)counters.bad_images);
+    }
+    const double samples = (double)sums->samples;
     sums->classes = e->classes;
     sums->accuracy1 = (double)sums->correct1 / samples;
     sums->accuracy5 = (double)sums->correct5 / samples;

@@ -39,8 +39,9 @@ struct evaluation {
 enum status evaluator_open(struct job *job, evaluator **out) MUST_USE;
 void evaluator_close(evaluator **e);
 
-/* One pass. STATUS_INTERRUPTED, STATUS_INVALID (an image), STATUS_DIVERGED (logits that are not
- * finite), STATUS_DEVICE. */
+/* One pass; images that are passed over are counted in a warning. STATUS_INTERRUPTED, STATUS_INVALID
+ * (an image, or none that could be read), STATUS_DIVERGED (logits that are not finite),
+ * STATUS_DEVICE. */
 enum status evaluator_run(evaluator *e, struct evaluation *out) MUST_USE;
 
 /* Members of an object: numbers, and with `tables` the class table and confusion matrix. */

@@ -310,10 +310,15 @@ enum status run_log_epoch(struct run_log *log, const struct job *job,
     }
     write_sample(&writer, job->dev);
     TRY(run_log_end(log, &writer));
-    fprintf(log->metrics, "%u,%zu,%llu,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,",
+    /* An epoch whose steps were all before a resumption has no loss. */
+    char loss[32] = "";
+    if (epoch->steps > 0) {
+        snprintf(loss, sizeof loss, "%.9g", epoch->loss);
+    }
+    fprintf(log->metrics, "%u,%zu,%llu,%.9g,%.9g,%s,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,",
             epoch->epoch + 1, epoch->steps, (unsigned long long)epoch->samples, epoch->seconds,
-            epoch->samples_per_s, epoch->loss, epoch->rate, epoch->host.wait_batch,
-            epoch->host.copy, epoch->host.issue, epoch->host.wait_device, epoch->host.rest);
+            epoch->samples_per_s, loss, epoch->rate, epoch->host.wait_batch, epoch->host.copy,
+            epoch->host.issue, epoch->host.wait_device, epoch->host.rest);
     if (evaluation) {
         fprintf(log->metrics, "%.9g,%.9g,%.9g\n", evaluation->accuracy1, evaluation->accuracy5,
                 evaluation->loss);
@@ -323,19 +328,31 @@ enum status run_log_epoch(struct run_log *log, const struct job *job,
     return check_stream(log, log->metrics, metrics_name);
 }
 
-enum status run_log_bad_images(struct run_log *log, const struct job *job)
+static enum status write_bad_images(struct run_log *log, const char *part, const dataset *set,
+                                    const loader *images)
 {
     uint32_t sample;
     const char *reason;
-    for (size_t i = 0; loader_bad_image(job->train_loader, i, &sample, &reason); i++) {
+    for (size_t i = 0; loader_bad_image(images, i, &sample, &reason); i++) {
         struct json_writer writer;
         char name[1024];
         run_log_begin(log, "bad_image", &writer);
+        json_key_string(&writer, "set", part);
         json_key_int(&writer, "sample", sample);
-        json_key_string(&writer, "name",
-                        dataset_sample_name(job->train_set, sample, name, sizeof name));
+        json_key_string(&writer, "name", dataset_sample_name(set, sample, name, sizeof name));
         json_key_string(&writer, "reason", reason);
         TRY(run_log_end(log, &writer));
+    }
+    return STATUS_OK;
+}
+
+enum status run_log_bad_images(struct run_log *log, const struct job *job)
+{
+    if (job->train_loader) {
+        TRY(write_bad_images(log, "train", job->train_set, job->train_loader));
+    }
+    if (job->val_loader) {
+        TRY(write_bad_images(log, "val", job->val_set, job->val_loader));
     }
     return STATUS_OK;
 }

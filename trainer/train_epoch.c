@@ -10,6 +10,8 @@ static void write_counters(const struct loader_counters *counters, struct json_w
     json_key_int(writer, "images", (int64_t)counters->images);
     json_key_double(writer, "wait_batch_s", (double)counters->wait_batch_ns * 1e-9);
     json_key_int(writer, "waits_batch", (int64_t)counters->waits_batch);
+    json_key_double(writer, "wait_free_slot_s", (double)counters->wait_free_ns * 1e-9);
+    json_key_int(writer, "waits_free_slot", (int64_t)counters->waits_free);
     json_key_double(writer, "workers_wait_slot_s", (double)counters->wait_slot_ns * 1e-9);
     json_key_int(writer, "workers_waits_slot", (int64_t)counters->waits_slot);
     json_key_double(writer, "wait_copy_s", (double)counters->wait_copy_ns * 1e-9);
@@ -27,7 +29,9 @@ static void write_counters(const struct loader_counters *counters, struct json_w
     json_key_int(writer, "bytes_read", (int64_t)counters->bytes_read);
     json_key_int(writer, "bytes_copied_on_host", (int64_t)counters->bytes_copied_on_host);
     json_key_int(writer, "cache_hits", (int64_t)counters->cache_hits);
+    json_key_int(writer, "cache_images", (int64_t)counters->cache_images);
     json_key_int(writer, "cache_bytes", (int64_t)counters->cache_bytes);
+    json_key_int(writer, "cache_limit", (int64_t)counters->cache_limit);
     json_key_int(writer, "bad_images", (int64_t)counters->bad_images);
     json_end_object(writer);
 }

@@ -448,7 +448,7 @@ static void close_account(train_loop *loop, uint64_t from_ns, uint64_t cpu_from_
     result->losses = loop->losses;
     result->steps = (size_t)loop->seen;
     result->loss_hash = hash_bytes(HASH_START, loop->losses, result->steps * sizeof *loop->losses);
-    result->loss = result->samples > 0 ? loop->loss_sum / (double)result->samples : 0;
+    result->loss = result->samples > 0 ? loop->loss_sum / (double)result->samples : NAN;
     if (loop->seen > 0) {
         on_device->span = loop->ring[(loop->seen - 1) % RING].end_ms / 1000;
     }

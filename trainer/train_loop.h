@@ -67,7 +67,7 @@ struct train_epoch {
     double
         seconds; /* from a device synchronisation before the first read to one after the last step */
     double samples_per_s;
-    double loss;         /* mean over the samples; 0 when there was no step */
+    double loss;         /* mean over the samples; NaN when there was no step */
     double rate;         /* of the last step */
     const float *losses; /* one a step, in order */
     size_t steps;

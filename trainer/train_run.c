@@ -1,5 +1,6 @@
 #include "trainer/train_run.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,10 +132,17 @@ static enum status run_epoch(struct run *run, uint32_t end_batch)
     const uint32_t batches = run->job.train_layout.batches;
     memset(&epoch, 0, sizeof epoch);
     epoch.epoch = run->position.epoch;
+    epoch.loss = NAN; /* of an epoch whose steps were all before a resumption */
     progress_begin_epoch(&run->progress, run->position.epoch, run->position.batch);
     if (run->position.batch < batches) {
         const enum status status = train_loop_epoch(run->loop, run->position.epoch,
                                                     run->position.batch, end_batch, &epoch);
+        if (status == STATUS_OK && run->position.batch == 0 && epoch.steps == 0) {
+            return FAIL(STATUS_INVALID,
+                        "no step could be trained: none of the %llu images of epoch %u could be "
+                        "read; `pinline check DIR` says why of each",
+                        (unsigned long long)epoch.counters.images, epoch.epoch + 1);
+        }
         run->position.batch = epoch.next_batch;
         run->position.seconds += epoch.seconds;
         TRY(status);
@@ -177,6 +185,15 @@ static enum status open_resumed(struct run *run)
         TRY(checkpoint_open(run->settings->resume, &run->resumed));
         TRY(checkpoint_check_settings(run->resumed, run->settings));
         checkpoint_read_position(run->resumed, &run->position);
+        /* In a folder without the best weights so far, the best are sought anew. */
+        char *best = file_join(run->settings->out, "best.safetensors");
+        if (!best) {
+            return FAIL(STATUS_NO_MEMORY, "no memory for a path in %s", run->settings->out);
+        }
+        if (!file_exists(best)) {
+            run->position.best_accuracy = -1;
+        }
+        free(best);
     }
     return STATUS_OK;
 }
