@@ -185,6 +185,8 @@ try_help() {
         sh -c '! grep -nE "^.{101,}" help.*'
 }
 try_man_and_completion() {
+    grep '^\.SS' man.1 | sort | uniq -d >err
+    holds "the man page has no two sections of one title" test ! -s err
     if command -v groff >/dev/null 2>&1; then
         groff -man -Tascii -ww -z man.1 >/dev/null 2>err
         holds "groff formats the man page without a warning" test ! -s err

@@ -153,9 +153,11 @@ static void print_troff(FILE *out, const char *text)
     }
 }
 
-static void print_man_table(FILE *out, const struct option_binding *binding)
+/* `owner` is the command that a table belongs to where another has the same title, or NULL. */
+static void print_man_table(FILE *out, const struct option_binding *binding, const char *owner)
 {
-    fprintf(out, ".SS %s\n", binding->table->title);
+    fprintf(out, ".SS %s%s%s%s\n", binding->table->title, owner ? " (" : "", owner ? owner : "",
+            owner ? ")" : "");
     for (size_t i = 0; i < binding->table->count; i++) {
         const struct option *option = &binding->table->options[i];
         char flag[256], value[128];
@@ -202,13 +204,14 @@ void options_print_man(FILE *out, const struct command *const *commands, size_t 
         struct option_binding bindings[MAX_BINDINGS];
         size_t bound = commands[c]->bind(bindings);
         for (size_t b = 0; b < bound; b++) {
-            bool known = false;
+            bool known = false, same_title = false;
             for (size_t s = 0; s < seen_count; s++) {
                 known = known || seen[s] == bindings[b].table;
+                same_title = same_title || strcmp(seen[s]->title, bindings[b].table->title) == 0;
             }
             if (!known && seen_count < sizeof seen / sizeof seen[0]) {
                 seen[seen_count++] = bindings[b].table;
-                print_man_table(out, &bindings[b]);
+                print_man_table(out, &bindings[b], same_title ? commands[c]->name : NULL);
             }
         }
     }
