@@ -78,10 +78,15 @@ static enum status check_settings(const struct device_settings *s)
     return STATUS_OK;
 }
 
-enum status device_open(const struct device_settings *settings, device **out)
+enum status device_open(const struct device_settings *given, device **out)
 {
     *out = NULL;
-    TRY(check_settings(settings));
+    TRY(check_settings(given));
+    struct device_settings wanted = *given;
+    const struct device_settings *settings = &wanted;
+    if (wanted.plan_cache != NULL && strcmp(wanted.plan_cache, "none") == 0) {
+        wanted.plan_cache = NULL;
+    }
     switch (settings->kind) {
     case DEVICE_HOST:
         return device__open_host(settings, out);

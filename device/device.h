@@ -78,7 +78,8 @@ struct device_settings {
     size_t workspace_limit;   /* bytes a plan may ask for; default 1 GiB */
     int plan_candidates;      /* plans timed for each operation, 1 to 64; default 8; more
                                   where they cost little, fewer where they hardly differ */
-    const char *plan_cache;   /* file of remembered plans, read at open and added to; NULL: none */
+    const char *
+        plan_cache; /* file of remembered plans, read at open and added to; NULL or \"none\": none */
     const char *cuda_libs; /* folder searched first for CUDA's libraries; NULL: the usual places */
     int host_threads;      /* of the host device's operations; 0: CPUs allowed */
     enum host_mode host_mode; /* default HOST_IMMEDIATE */

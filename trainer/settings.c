@@ -32,17 +32,13 @@ void settings_defaults(struct settings *settings)
     settings->top_k = 5;
 }
 
-/* Plans are looked for once on a machine, unless the user has no home or wants none. */
+/* Plans are looked for once on a machine, where the user has a home. */
 static void choose_plan_cache(struct settings *settings)
 {
     static char path[PATH_MAX];
-    const char *given = settings->device.plan_cache;
     const char *caches = getenv("XDG_CACHE_HOME");
     const char *home = getenv("HOME");
-    if (given && strcmp(given, "none") == 0) {
-        settings->device.plan_cache = NULL;
-    }
-    if (given || settings->device.kind == DEVICE_HOST) {
+    if (settings->device.plan_cache || settings->device.kind == DEVICE_HOST) {
         return;
     }
     char folder[PATH_MAX - 16];
