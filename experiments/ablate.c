@@ -77,6 +77,19 @@ enum status ablate_apply_emulation(struct ablate_settings *settings)
 
 /* --- Asking the children -------------------------------------------------------------------- */
 
+/* The job on the device that the ceilings were measured on, so that no round looks for another. */
+static struct settings resolved_job(const struct ablation *a)
+{
+    const json_document *known = a->ceilings ? a->ceilings : a->earlier;
+    const char *kind =
+        json_member_string(json_member(known ? json_root(known) : NULL, "device"), "kind", "");
+    struct settings job = a->job;
+    if (job.device.kind == DEVICE_AUTO && kind[0]) {
+        job.device.kind = strcmp(kind, "cuda") == 0 ? DEVICE_CUDA : DEVICE_HOST;
+    }
+    return job;
+}
+
 static enum status ask(const struct ablation *a, const char *mode,
                        void (*write)(const struct ablation *a, int round,
                                      struct json_writer *writer),
@@ -99,7 +112,8 @@ static enum status ask(const struct ablation *a, const char *mode,
     } else {
         json_null(&writer);
     }
-    request_write_job(&a->job, &writer);
+    const struct settings job = resolved_job(a);
+    request_write_job(&job, &writer);
     json_end_object(&writer);
     fclose(memory);
     const enum status status = round_spawn(
@@ -205,7 +219,13 @@ static enum status run_rounds(struct ablation *a)
             take_plans(a, json_root(a->answers[0]));
         }
         log_round(a, round, clock_seconds(from, clock_now_ns()));
-        TRY(ablate__write(a));
+        const enum status written = ablate__write(a);
+        if (written != STATUS_OK) {
+            status_prefix("round %d was measured and could not be kept; what was written before it "
+                          "stays, and --resume goes on from there",
+                          round + 1);
+        }
+        TRY(written);
     }
     return STATUS_OK;
 }

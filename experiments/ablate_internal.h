@@ -62,7 +62,7 @@ void ablate__predict(struct ablation *a);
 enum status ablate__plan(struct ablation *a) MUST_USE;
 
 /* What a budget has to be divided between, and how it is: epochs are given up first, then samples,
- * down to 20 batches, then rounds, down to 2. */
+ * down to 10 batches, then rounds, down to 2. */
 struct ablate_budget {
     double seconds; /* for the rounds */
     double fixed_s; /* of a round, whatever is timed */

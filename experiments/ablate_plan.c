@@ -15,7 +15,7 @@
 #define OPENING_HOST_S 0.1
 #define SIMULATED_EPOCHS 20
 /* An epoch that a budget shortens keeps so many batches. */
-#define LEAST_BATCHES 20.0
+#define LEAST_BATCHES 10.0
 
 /* Every option of a job but those that choose between stages that were measured. */
 static char *rest_of_settings(const struct ablation *a, const struct settings *settings)

@@ -133,7 +133,12 @@ static enum status time_issue(struct bench *bench, const struct step *step)
         whole[count++] = clock_seconds(begin, clock_now_ns());
         TRY(stop_check());
     }
-    found->issue_s = statistics_median(issue, count);
+    struct device_facts facts;
+    TRY(device_read_facts(job->dev, &facts));
+    /* Without a stream to submit to, issuing is the step itself. */
+    const bool is_step =
+        facts.kind == DEVICE_HOST && job->settings.device.host_mode != HOST_SIMULATED;
+    found->issue_s = is_step ? 0 : statistics_median(issue, count);
     const double longer = found->step_s > found->issue_s ? found->step_s : found->issue_s;
     /* The lower quartile, since what disturbs a wait only lengthens it. */
     const double beyond = statistics_quantile(whole, count, 0.25) - longer;

@@ -12,7 +12,7 @@
 #include "base/statistics.h"
 
 #define VERDICT_MIN_ROUNDS 6
-#define VERDICT_MAX_EFFECTS 32
+#define VERDICT_MAX_EFFECTS 128
 #define VERDICT_MAX_ROUNDS 256
 
 enum verdict {

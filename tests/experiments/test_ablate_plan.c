@@ -44,10 +44,10 @@ START_TEST(test_budget)
     /* Then samples, in whole batches: 6 x (5 + 5) = 60 leaves half an epoch. */
     check_fit(fit(60, 6, 3), 6, 1, 32000);
     check_fit(fit(36, 6, 1), 6, 1, 6400);
-    /* 20 batches stay; 0.2 s of cells a round. Then rounds go, down to two. */
-    check_fit(fit(27, 6, 1), 5, 1, 1280);
-    check_fit(fit(12, 6, 1), 2, 1, 1280);
-    check_fit(fit(1, 6, 1), 2, 1, 1280);
+    /* Ten batches stay; 0.1 s of cells a round. Then rounds go, down to two. */
+    check_fit(fit(27, 6, 1), 5, 1, 640);
+    check_fit(fit(12, 6, 1), 2, 1, 640);
+    check_fit(fit(1, 6, 1), 2, 1, 640);
 }
 END_TEST
 
