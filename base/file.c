@@ -40,7 +40,7 @@ MUST_USE static enum status read_descriptor(int descriptor, const char *path, si
         return fail_path("look at", path, errno);
     }
     if (!S_ISREG(facts.st_mode)) {
-        return FAIL(STATUS_INVALID, "%s is %s, not a file", quoted,
+        return FAIL(STATUS_INVALID, "%s is %s, not a file; check the path", quoted,
                     S_ISDIR(facts.st_mode) ? "a folder" : "a device, socket or pipe");
     }
     if ((uintmax_t)facts.st_size > max_bytes) {

@@ -146,7 +146,9 @@ static enum status limit_set(struct dataset *set, size_t limit)
         const size_t first_share = (size_t)((uint64_t)limit * set->parts[0].count / set->count);
         TRY(limit_part(&set->parts[1], limit - first_share));
         if (first_share == 0) {
-            return FAIL(STATUS_USAGE, "a limit of %zu samples leaves none for training", limit);
+            return FAIL(STATUS_USAGE,
+                        "a limit of %zu samples leaves none for training; raise --limit-samples",
+                        limit);
         }
         TRY(limit_part(&set->parts[0], first_share));
     } else {

@@ -140,10 +140,12 @@ static enum status fail_unknown_file(const char *path)
         return FAIL(STATUS_INVALID, "%s looks like an archive; unpack it and give the folder",
                     quoted);
     }
-    return FAIL(STATUS_INVALID,
-                "%s is no set that this program knows: a folder with a folder a class, a packed "
-                "file (pinline pack), CIFAR's .bin files, or IDX files (MNIST), these also .gz",
-                quoted);
+    return FAIL(
+        STATUS_INVALID,
+        "%s is no set that this program knows: a folder with a folder a class, a packed "
+        "file (pinline pack), CIFAR's .bin files, or IDX files (MNIST), these also .gz; check "
+        "the path",
+        quoted);
 }
 
 enum status offer_open(const char *path, struct offer *offer)

@@ -174,7 +174,8 @@ static enum status list_flat(struct walk *walk)
     TRY(folder_walk__list_below(walk, &looped));
     if (walk->index->file_count == 0) {
         char root[512];
-        return FAIL(STATUS_INVALID, "%s holds no images (jpg, png, bmp, gif, tga, psd, pnm)",
+        return FAIL(STATUS_INVALID,
+                    "%s holds no images (jpg, png, bmp, gif, tga, psd, pnm); check the path",
                     folder_walk__show(walk->index, "", root, sizeof root));
     }
     return STATUS_OK;

@@ -282,7 +282,8 @@ static enum status read_entries(struct walk *walk, DIR *stream, uint32_t folder)
     if (errno != 0) {
         const int reason = errno;
         char text[512];
-        return FAIL(STATUS_IO, "the folder %s cannot be listed: %s",
+        return FAIL(STATUS_IO,
+                    "the folder %s cannot be listed: %s; mend that or move the folder away",
                     folder_walk__show(walk->index, folder_walk__path(walk->index, folder), text,
                                       sizeof text),
                     strerror(reason));
@@ -381,7 +382,8 @@ enum status folder_walk__open_root(struct walk *walk)
                     "class folders",
                     text);
     }
-    return FAIL(STATUS_IO, "the folder %s cannot be opened: %s", text, strerror(reason));
+    return FAIL(STATUS_IO, "the folder %s cannot be opened: %s; mend that or move the folder away",
+                text, strerror(reason));
 }
 
 static int compare_folders(const void *a, const void *b, void *context)

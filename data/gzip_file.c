@@ -36,7 +36,7 @@ enum status gzip_file_open(struct gzip_file *file, const char *path)
     if (!S_ISREG(facts.st_mode)) {
         char quoted[512];
         (void)close(fd);
-        return FAIL(STATUS_INVALID, "%s is not a regular file",
+        return FAIL(STATUS_INVALID, "%s is not a regular file; check the path",
                     file_quote(path, quoted, sizeof quoted));
     }
     file->file_bytes = (uint64_t)facts.st_size;

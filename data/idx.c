@@ -138,8 +138,8 @@ static enum status read_exactly(struct gzip_file *file, void *data, size_t bytes
     TRY(gzip_file_read(file, data, bytes, &got));
     if (got < bytes) {
         return FAIL(STATUS_INVALID,
-                    "%s is cut: it ends after %llu bytes, in the middle of its data", file->path,
-                    (unsigned long long)file->bytes_read);
+                    "%s is cut: it ends after %llu bytes, in the middle of its data; get it again",
+                    file->path, (unsigned long long)file->bytes_read);
     }
     return STATUS_OK;
 }

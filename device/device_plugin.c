@@ -184,7 +184,9 @@ static enum status load_plugin(const struct device_settings *settings, void **li
         }
     }
     if (*library == NULL) {
-        return FAIL(STATUS_NOT_FOUND, "%s needs more libraries than can be found", path);
+        return FAIL(STATUS_NOT_FOUND,
+                    "%s needs more libraries than can be found; name their folder with --cuda-libs",
+                    path);
     }
     device_plugin_version_function version;
     if (!find_symbol(*library, "pinline_cuda_version", &version) ||

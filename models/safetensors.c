@@ -150,11 +150,12 @@ static enum status map_file(struct safetensors *file, const char *path)
     if (fstat(descriptor, &facts) != 0) {
         status = FAIL(STATUS_IO, "cannot look at %s: %s", file->path, strerror(errno));
     } else if (!S_ISREG(facts.st_mode)) {
-        status = FAIL(STATUS_INVALID, "%s is not a file", file->path);
+        status =
+            FAIL(STATUS_INVALID, "%s is not a file; name the safetensors file itself", file->path);
     } else if (facts.st_size < LENGTH_BYTES) {
         status = FAIL(STATUS_INVALID,
                       "%s is no safetensors file: it has %jd bytes, and the length of the header "
-                      "alone takes 8",
+                      "alone takes 8; check the path",
                       file->path, (intmax_t)facts.st_size);
     } else {
         file->map_bytes = (size_t)facts.st_size;
@@ -176,19 +177,21 @@ static enum status parse_header(struct safetensors *file)
     if (length > MAX_HEADER_BYTES) {
         return FAIL(STATUS_INVALID,
                     "%s is no safetensors file: its header would have %" PRIu64
-                    " bytes, and 100,000,000 are the limit",
+                    " bytes, and 100,000,000 are the limit; check the path",
                     file->path, length);
     }
     if (length > file->map_bytes - LENGTH_BYTES) {
         return FAIL(STATUS_INVALID,
-                    "%s is cut: it has %zu bytes, and its header alone ends at %" PRIu64,
+                    "%s is cut: it has %zu bytes, and its header alone ends at %" PRIu64
+                    "; use another copy",
                     file->path, file->map_bytes, length + LENGTH_BYTES);
     }
     file->data = file->map + LENGTH_BYTES + length;
     file->data_bytes = file->map_bytes - LENGTH_BYTES - (size_t)length;
     const char *text = (const char *)file->map + LENGTH_BYTES;
     if (length == 0 || text[0] != '{') {
-        return FAIL(STATUS_INVALID, "%s is no safetensors file: its header does not begin with {",
+        return FAIL(STATUS_INVALID,
+                    "%s is no safetensors file: its header does not begin with {; check the path",
                     file->path);
     }
     const enum status status = json_parse(text, (size_t)length, &file->header);
@@ -266,7 +269,8 @@ static enum status read_entry(struct safetensors *file, const char *name,
                     file->path, name, bytes, end - begin);
     }
     if (end > file->data_bytes) {
-        return FAIL(STATUS_INVALID, "%s is cut: tensor %s ends at byte %zu of %zu bytes of data",
+        return FAIL(STATUS_INVALID,
+                    "%s is cut: tensor %s ends at byte %zu of %zu bytes of data; use another copy",
                     file->path, name, end, file->data_bytes);
     }
     entry->data = file->data + begin;

@@ -156,7 +156,8 @@ enum status weights_load(const char *path, const char *model, const safetensors 
     for (size_t i = 0; i < safetensors_count(file); i++) {
         const struct safetensors_entry *entry = safetensors_at(file, i);
         if (entry->dtype == SAFETENSORS_F32 && !is_finite(entry)) {
-            return FAIL(STATUS_INVALID, "%s: %s holds a value that is not finite", path,
+            return FAIL(STATUS_INVALID,
+                        "%s: %s holds a value that is not finite; use an earlier checkpoint", path,
                         entry->name);
         }
     }

@@ -257,6 +257,14 @@ for line in open("run/log.jsonl"): json.loads(line)["event"]'
         cmp run/last.safetensors part/last.safetensors
     ends 0 "train --verify-batches" train --data set "${probe[@]}" --epochs 1 --out verified \
         --verify-batches
+    ends 0 "train with more workers than CPUs" train --data set "${small[@]:0:4}" --model probe \
+        --epochs 1 --max-steps 1 --out busy -j $(($(nproc --all) + 1))
+    holds "more workers than CPUs are allowed, with a warning" \
+        grep -q 'warning: --num-workers .* CPUs allowed' err
+    ends 0 "train with a cache that is too small" train --data set "${probe[@]}" --epochs 2 \
+        --out cached --cache encoded --cache-bytes 8KiB
+    holds "a cache that is too small is told once" \
+        test "$(grep -c 'warning: --cache holds [0-9]* of 100 images' err)" -eq 1
     ends 0 "train with another order of options and =" train --out=equals --epochs=1 \
         --data=set --device=host --size=16 --model=probe --no-shuffle --log-every=0
     ends 0 "dump-batches" train --data set "${probe[@]}" --epochs 1 --max-steps 3 --out dumped \

@@ -161,7 +161,8 @@ enum status checkpoint_read_model(const char *path, struct checkpoint_model *out
     }
     for (size_t i = 0; i < names->count; i++) {
         if (names->items[i].kind != JSON_STRING) {
-            return FAIL(STATUS_INVALID, "%s: the table of classes is damaged", path);
+            return FAIL(STATUS_INVALID,
+                        "%s: the table of classes is damaged; use another checkpoint", path);
         }
     }
     out->known = true;
@@ -191,15 +192,19 @@ static enum status open_state(const char *path, checkpoint *from)
 {
     TRY(safetensors_open(path, &from->state));
     if (!safetensors_metadata_value(from->state, CHECKPOINT_KEY)) {
-        return FAIL(STATUS_INVALID, "%s is not the state of a run of this program", path);
+        return FAIL(
+            STATUS_INVALID,
+            "%s is not the state of a run of this program; start from the weights with --weights",
+            path);
     }
     TRY(check_hash(path, from->state));
     TRY(parse_metadata(path, from->state, &from->document));
     from->root = json_root(from->document);
     if (json_member_int(from->root, "version", -1) != CHECKPOINT_VERSION) {
-        return FAIL(STATUS_UNSUPPORTED, "%s has version %lld of the format, this program reads %d",
-                    path, (long long)json_member_int(from->root, "version", -1),
-                    CHECKPOINT_VERSION);
+        return FAIL(
+            STATUS_UNSUPPORTED,
+            "%s has version %lld of the format, this program reads %d; start from the weights with --weights",
+            path, (long long)json_member_int(from->root, "version", -1), CHECKPOINT_VERSION);
     }
     return STATUS_OK;
 }
@@ -385,7 +390,10 @@ enum status checkpoint_restore(const checkpoint *from, struct job *job)
             checkpoint__state_name(parameter->name, which, name);
             const struct safetensors_entry *entry = safetensors_find(from->state, name);
             if (!entry) {
-                return FAIL(STATUS_MISMATCH, "the state beside %s has no \"%s\"", from->path, name);
+                return FAIL(
+                    STATUS_MISMATCH,
+                    "the state beside %s has no \"%s\": start from the weights with --weights",
+                    from->path, name);
             }
             if (!state_fits(parameter, entry)) {
                 return FAIL(STATUS_MISMATCH,

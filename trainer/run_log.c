@@ -55,7 +55,8 @@ static bool resumes_here(const struct settings *settings)
 enum status run_log_check(const struct settings *settings)
 {
     if (file_exists(settings->out) && !file_is_folder(settings->out)) {
-        return FAIL(STATUS_USAGE, "--out %s is a file, not a folder", settings->out);
+        return FAIL(STATUS_USAGE, "--out %s is a file, not a folder; give another name",
+                    settings->out);
     }
     if (settings->overwrite || resumes_here(settings)) {
         return STATUS_OK;

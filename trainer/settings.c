@@ -81,11 +81,11 @@ enum status settings_complete(struct settings *settings)
     }
     if (settings->optimiser.schedule == SCHEDULE_COSINE &&
         settings->optimiser.final_rate > settings->optimiser.rate) {
-        return FAIL(STATUS_USAGE, "--final-lr %g is above --lr %g", settings->optimiser.final_rate,
-                    settings->optimiser.rate);
+        return FAIL(STATUS_USAGE, "--final-lr %g is above --lr %g; lower it",
+                    settings->optimiser.final_rate, settings->optimiser.rate);
     }
     if (settings->optimiser.warmup_epochs > settings->epochs) {
-        return FAIL(STATUS_USAGE, "--warmup-epochs %g is more than --epochs %d",
+        return FAIL(STATUS_USAGE, "--warmup-epochs %g is more than --epochs %d; lower it",
                     settings->optimiser.warmup_epochs, settings->epochs);
     }
     choose_plan_cache(settings);

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/stop.h"
+#include "base/system.h"
 #include "trainer/evaluate.h"
 #include "trainer/job.h"
 #include "trainer/progress.h"
@@ -95,6 +96,22 @@ static bool evaluation_is_due(const struct run *run, uint32_t epoch)
            ((epoch + 1) % every == 0 || epoch + 1 == (uint32_t)run->settings->epochs);
 }
 
+/* A cache that cannot hold the set leaves the rest to be read in every epoch. */
+static void warn_of_cache(const struct run *run, const struct train_epoch *epoch)
+{
+    const struct loader_counters *counters = &epoch->counters;
+    const struct loader_settings *loading = &run->job.settings.loader;
+    const size_t images = dataset_count(run->job.train_set);
+    const bool saw_all = epoch->first_batch == 0 && !loading->drop_last;
+    if (loading->cache != CACHE_NONE && run->result->epoch_count == 0 && saw_all &&
+        counters->cache_images + counters->bad_images < images) {
+        log_warn("--cache holds %llu of %zu images (%.1f MB of %.1f MB); the others are read in "
+                 "every epoch: raise --cache-bytes if there is memory for it",
+                 (unsigned long long)counters->cache_images, images,
+                 (double)counters->cache_bytes / 1e6, (double)counters->cache_limit / 1e6);
+    }
+}
+
 /* The epoch's last batch has been trained. */
 static enum status finish_epoch(struct run *run, const struct train_epoch *epoch)
 {
@@ -109,6 +126,7 @@ static enum status finish_epoch(struct run *run, const struct train_epoch *epoch
         }
     }
     progress_end_epoch(&run->progress, epoch, due ? &evaluation : NULL);
+    warn_of_cache(run, epoch);
     TRY(run_log_epoch(&run->log, &run->job, epoch, due ? &evaluation : NULL));
     TRY(keep_epoch(run, epoch, due ? &evaluation : NULL));
     run->position.epoch = epoch->epoch + 1;
@@ -215,6 +233,23 @@ static enum status open_sets(struct run *run)
     return STATUS_OK;
 }
 
+/* More threads than CPUs are allowed, and hardly ever meant. */
+static void warn_of_threads(const struct settings *settings)
+{
+    struct system_facts machine;
+    system_read_facts(&machine);
+    if (settings->loader.num_workers > machine.cpus_allowed) {
+        log_warn(
+            "--num-workers %d is more than the %d CPUs allowed to this process: they take turns",
+            settings->loader.num_workers, machine.cpus_allowed);
+    }
+    if (settings->device.host_threads > machine.cpus_allowed) {
+        log_warn(
+            "--host-threads %d is more than the %d CPUs allowed to this process: they take turns",
+            settings->device.host_threads, machine.cpus_allowed);
+    }
+}
+
 static void say_what_runs(const struct run *run, const struct device_facts *facts)
 {
     const struct job *job = &run->job;
@@ -228,14 +263,15 @@ static void say_what_runs(const struct run *run, const struct device_facts *fact
              job->settings.network.model, facts->name, dataset_count(job->train_set),
              dataset_class_count(job->train_set), job->train_layout.batches, loading->batch_size,
              job->val_set ? dataset_count(job->val_set) : (size_t)0);
-    log_info("%d workers, %d slots of %.2f MB in %s memory (%.1f MB%s), copies %s on %s",
-             loading->num_workers, job->train_layout.slots,
+    log_info("%d worker%s, %d slots of %.2f MB in %s memory (%.1f MB%s), copies %s on %s",
+             loading->num_workers, loading->num_workers == 1 ? "" : "s", job->train_layout.slots,
              (double)job->train_layout.slot_bytes / 1e6,
              staging.page_locked ? "page-locked" : "pageable", (double)staging.host_bytes / 1e6,
              staging.page_locked ? " locked" : "",
              loading->non_blocking ? "issued without waiting" : "waited for",
              loading->copy_stream == COPY_STREAM_DEDICATED ? "a stream of their own"
                                                            : "the stream of the kernels");
+    warn_of_threads(&job->settings);
     if (staging.fell_back) {
         log_warn("--pin-memory auto took pageable memory: %s", staging.note);
     }

@@ -216,23 +216,22 @@ static uint64_t plans_hash(device *dev)
 static enum status require_plans(device *dev, const struct json_value *plans, bool allow_others)
 {
     struct host_device *host = host__of(dev);
-    char(*required)[128] = calloc(plans->count > 0 ? plans->count : 1, sizeof *required);
+    char(*foreign)[128] = calloc(plans->count > 0 ? plans->count : 1, sizeof *foreign);
     size_t count = 0;
-    if (required == NULL) {
+    if (foreign == NULL) {
         return FAIL(STATUS_NO_MEMORY, "no memory for the list of required plans");
     }
     for (size_t i = 0; i < plans->count; i++) {
         const char *id = json_member_string(&plans->items[i], "plan", "");
-        if (strcmp(id, host->plan_id) == 0) {
-            snprintf(required[count], sizeof required[count], "%s",
+        if (strcmp(id, host->plan_id) != 0) {
+            snprintf(foreign[count], sizeof foreign[count], "%s",
                      json_member_string(&plans->items[i], "op", ""));
             count++;
         }
     }
-    free(host->required);
-    host->required = required;
-    host->required_count = count;
-    host->requires_plans = true;
+    free(host->foreign);
+    host->foreign = foreign;
+    host->foreign_count = count;
     host->allow_others = allow_others;
     return STATUS_OK;
 }
@@ -270,7 +269,7 @@ static void close_host(device *dev)
     }
     free(host->workspace);
     free(host->plan_labels);
-    free(host->required);
+    free(host->foreign);
     free(host);
 }
 
@@ -322,7 +321,7 @@ static enum status build(struct host_device *host, const struct device_settings 
     }
     host->kernels = host__kernels(kernels);
     if (host->kernels == NULL) {
-        return FAIL(STATUS_UNSUPPORTED, "this processor has no %s loops", kernels);
+        return FAIL(STATUS_UNSUPPORTED, "this processor has no %s loops; choose others", kernels);
     }
     TRY(host__blas_check());
     int threads = settings->host_threads;
