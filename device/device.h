@@ -78,8 +78,8 @@ struct device_settings {
     size_t workspace_limit;   /* bytes a plan may ask for; default 1 GiB */
     int plan_candidates;      /* plans timed for each operation, 1 to 64; default 8; more
                                   where they cost little, fewer where they hardly differ */
-    const char *
-        plan_cache; /* file of remembered plans, read at open and added to; NULL or \"none\": none */
+    const char
+        *plan_cache; /* file of remembered plans, read at open and added to; NULL or "none": none */
     const char *cuda_libs; /* folder searched first for CUDA's libraries; NULL: the usual places */
     int host_threads;      /* of the host device's operations; 0: CPUs allowed */
     enum host_mode host_mode; /* default HOST_IMMEDIATE */
@@ -440,8 +440,10 @@ bool device_program_is_captured(const device_program *program);
 void device_write_plans(device *dev, struct json_writer *writer);
 uint64_t device_plans_hash(device *dev);
 
-/* Makes operations created from now on use the plans of `plans` (an array as written above). One
- * that is missing or cannot be used is STATUS_MISMATCH at creation, unless `allow_others`. */
+/* Makes operations created from now on use the plans of `plans` (an array as written above), by their
+ * labels. An operation whose label is there with a plan that is for another form of it, or that
+ * cannot be used here, is STATUS_MISMATCH at creation, unless `allow_others`; one whose label is not
+ * there (another batch size, evaluation of another set) is planned as usual. */
 enum status device_require_plans(device *dev, const struct json_value *plans,
                                  bool allow_others) MUST_USE;
 

@@ -420,8 +420,8 @@ static enum status run_cell(struct round *round, const struct cell *cell,
     }
     TRY(open_shared(round, &settings));
     const struct train_hooks hooks = {.context = &line, .seen = note_step};
-    enum status status =
-        job_open(&opened, JOB_TRAIN_ALONE, &round->parts, round->request.plans, &job);
+    enum status status = job_open(&opened, JOB_TRAIN_ALONE, &round->parts,
+                                  cell->arithmetic ? NULL : round->request.plans, &job);
     if (status == STATUS_OK) {
         status = note_plans(round, &plans_hash);
     }

@@ -1,6 +1,7 @@
 #include "models/network.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "models/network_internal.h"
@@ -181,7 +182,10 @@ static enum status create_ingest(struct network *net, const struct network_slots
                                  int n, device_op **out)
 {
     const struct tensor to = network_input(net, n);
-    struct op_desc desc = {.kind = OP_INGEST, .label = "ingest"};
+    char label[64];
+    snprintf(label, sizeof label, "ingest %d %s", to.n,
+             slots->pixel_dtype == DTYPE_U8 ? "u8" : "f32");
+    struct op_desc desc = {.kind = OP_INGEST, .label = label};
     desc.u.ingest.to = to;
     desc.u.ingest.from = (struct tensor){.buffer = slots->buffers[slot],
                                          .offset = slots->pixels_offset,

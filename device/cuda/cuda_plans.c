@@ -167,10 +167,10 @@ static enum status choose_plan(struct cuda_device *dev, struct built_plan *built
 {
     struct plan_table *table = &dev->plans->table;
     struct plan_entry *entry = plan_table__find(table, built->key);
-    bool must = table->require && !table->allow_others;
+    bool must = plan_table__must(table, label);
     if (must && (entry == NULL || !entry->required)) {
         return FAIL(STATUS_MISMATCH,
-                    "%s: the plans to be used hold none for this operation (another batch size, "
+                    "%s: the plans to be used are for another form of this operation (another GPU, "
                     "precision or library?); --replan chooses new ones",
                     label);
     }

@@ -24,6 +24,16 @@ struct plan_entry *plan_table__find(struct plan_table *plans, uint64_t key)
     return NULL;
 }
 
+bool plan_table__must(const struct plan_table *plans, const char *label)
+{
+    const uint64_t hash = hash_text(HASH_START, label);
+    bool given = false;
+    for (size_t i = 0; i < plans->label_count && !given; i++) {
+        given = plans->labels[i] == hash;
+    }
+    return given && plans->require && !plans->allow_others;
+}
+
 enum status plan_table__add(struct plan_table *plans, uint64_t key, const char *id, double ms,
                             bool required, bool saved)
 {
@@ -249,6 +259,7 @@ void plan_table__fini(struct plan_table *plans)
     plan_table__flush(plans);
     free(plans->entries);
     free(plans->choices);
+    free(plans->labels);
     free(plans->path);
     *plans = (struct plan_table){0};
 }
@@ -274,10 +285,10 @@ enum status cuda__plans_wanted(struct cuda_device *dev, const char *label, const
     id[0] = '\0';
     if (entry != NULL && entry->required) {
         snprintf(id, PLAN_ID_BYTES, "%s", entry->id);
-    } else if (plans_of(dev)->require && !plans_of(dev)->allow_others) {
+    } else if (plan_table__must(plans_of(dev), label)) {
         return FAIL(STATUS_MISMATCH,
-                    "%s: the plans to be used hold none for this operation; --replan chooses new "
-                    "ones",
+                    "%s: the plans to be used are for another form of this operation; --replan "
+                    "chooses new ones",
                     label);
     }
     return STATUS_OK;
@@ -317,8 +328,17 @@ enum status cuda__require_plans(device *dev, const struct json_value *plans, boo
     if (plans == NULL || plans->kind != JSON_ARRAY) {
         return FAIL(STATUS_INVALID, "the plans to be used are no list");
     }
+    uint64_t *labels = malloc((plans->count + 1) * sizeof *labels);
+    if (labels == NULL) {
+        return FAIL(STATUS_NO_MEMORY, "no memory for the plans to be used");
+    }
+    free(table->labels);
+    table->labels = labels;
+    table->label_count = 0;
     for (size_t i = 0; i < plans->count; i++) {
         uint64_t key = 0;
+        labels[table->label_count++] =
+            hash_text(HASH_START, json_member_string(&plans->items[i], "op", ""));
         const char *id = json_member_string(&plans->items[i], "plan", "");
         if (id[0] == '\0' ||
             !parse_hex64(json_member_string(&plans->items[i], "graph", ""), &key)) {

@@ -31,8 +31,10 @@ struct plan_table {
     size_t entry_count, entry_room;
     struct plan_choice *choices; /* in order of creation */
     size_t choice_count, choice_room;
-    bool require;      /* plans must be those that were given */
-    bool allow_others; /* except where none was given */
+    bool require;      /* operations that were given a plan must use it */
+    bool allow_others; /* except where it cannot be used */
+    uint64_t *labels;  /* hashes of the labels that were given plans */
+    size_t label_count;
     bool dirty;
     char *path;        /* of the cache file, NULL for none */
     char machine[256]; /* GPU, driver and library versions: plans of another one do not count */
@@ -44,6 +46,9 @@ enum status plan_table__open(const struct cuda_device *dev, struct plan_table *p
 /* Writes the cache file where something was added. */
 void plan_table__flush(struct plan_table *plans);
 void plan_table__fini(struct plan_table *plans);
+
+/* Whether the operation of this label must use a plan that was given. */
+bool plan_table__must(const struct plan_table *plans, const char *label);
 
 /* The key of a graph under the settings that decide which plans are allowed. */
 uint64_t plan_table__key(const struct cuda_device *dev, const char *text);

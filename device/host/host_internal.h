@@ -154,9 +154,9 @@ struct host_device {
     uint64_t plans_hash;
     char (*plan_labels)[128]; /* of every operation created, in order */
     size_t plan_count, plan_capacity;
-    char (*required)[128]; /* labels whose required plan is this device's */
-    size_t required_count;
-    bool requires_plans, allow_others;
+    char (*foreign)[128]; /* labels whose required plan is not this device's */
+    size_t foreign_count;
+    bool allow_others;
 };
 
 static inline struct host_device *host__of(device *dev)

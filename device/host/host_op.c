@@ -210,12 +210,8 @@ static enum status grow_workspace(struct host_device *host, const char *label, s
 /* Adds the operation to the list of plans. */
 static enum status note_plan(struct host_device *host, const char *label)
 {
-    if (host->requires_plans && !host->allow_others) {
-        bool found = false;
-        for (size_t i = 0; i < host->required_count && !found; i++) {
-            found = strcmp(host->required[i], label) == 0;
-        }
-        if (!found) {
+    for (size_t i = 0; i < host->foreign_count && !host->allow_others; i++) {
+        if (strcmp(host->foreign[i], label) == 0) {
             return FAIL(STATUS_MISMATCH,
                         "%s: the plan that the earlier run used is not this device's (%s); "
                         "continue with --replan to take this one, which may change the last bits",
