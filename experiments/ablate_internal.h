@@ -52,6 +52,13 @@ void ablate__note(struct ablate_notes *notes, const char *format, ...) PRINTF_LI
 /* Whether any cell may choose plans of its own, because it computes something else. */
 bool ablate__has_arithmetic(const struct ablation *a);
 
+/* Ceilings, facts and plans from the root of an answer or of an earlier result. */
+void ablate__take_ceilings(struct ablation *a, const struct json_value *root);
+
+/* Reads the result in `out` and takes over its rounds, predictions and protocol. STATUS_NOT_FOUND;
+ * STATUS_INVALID: it does not belong to these settings. */
+enum status ablate__go_on(struct ablation *a) MUST_USE;
+
 /* Batches and samples of an epoch when at most `limit` samples are used, 0 for all. */
 void ablate__take_facts(struct ablation *a, int64_t limit);
 
