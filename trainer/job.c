@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "base/log.h"
 #include "base/stop.h"
 #include "base/system.h"
@@ -30,23 +29,6 @@ void job_eval_loader_settings(const struct settings *settings, struct loader_set
     out->prefetch_epochs = false;
     out->keep_shadow = false;
     out->cache = CACHE_NONE;
-}
-
-bool job_data_is_one_set(const struct dataset_settings *settings)
-{
-    if (settings->val_data || !settings->data) {
-        return false;
-    }
-    static const char *const splits[] = {"val", "test"};
-    for (size_t i = 0; i < sizeof splits / sizeof splits[0]; i++) {
-        char *path = file_join(settings->data, splits[i]);
-        const bool found = path && file_is_folder(path);
-        free(path);
-        if (found) {
-            return false;
-        }
-    }
-    return true;
 }
 
 static void log_skipped(const char *title, const dataset *set)
@@ -78,13 +60,7 @@ static enum status open_sets(struct job *job, const struct job_parts *parts)
                                       "images for each class (`pinline synth DIR` makes one)");
         }
         job->owns_sets = true;
-        const bool one_set = job->use == JOB_EVALUATE && job_data_is_one_set(wanted) &&
-                             !options_was_given("val-fraction");
-        if (one_set) {
-            TRY(dataset_open(wanted, &job->val_set, NULL));
-        } else {
-            TRY(dataset_open(wanted, &job->train_set, &job->val_set));
-        }
+        TRY(dataset_open(wanted, &job->train_set, &job->val_set));
         if (job->use == JOB_TRAIN_ALONE) {
             dataset_close(&job->val_set);
         }
@@ -416,6 +392,9 @@ void job_write_memory(const struct job *job, struct json_writer *writer)
     struct network_memory memory;
     network_read_memory(job->net, &memory);
     json_begin_object(writer);
+    json_key_int(writer, "train_set_bytes",
+                 job->train_set ? (int64_t)dataset_memory(job->train_set) : 0);
+    json_key_int(writer, "val_set_bytes", job->val_set ? (int64_t)dataset_memory(job->val_set) : 0);
     write_staging(writer, "train_staging", job->train_loader, &job->train_layout);
     write_staging(writer, "val_staging", job->val_loader, &job->val_layout);
     json_key_int(writer, "parameter_bytes", (int64_t)memory.parameters);

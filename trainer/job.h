@@ -81,10 +81,6 @@ enum status job_submit_step(struct job *job, int n) MUST_USE;
  * resized crops are answered by the centre, everything else by the whole image. */
 void job_eval_loader_settings(const struct settings *settings, struct loader_settings *out);
 
-/* Where evaluation's settings say that all of settings.dataset is one set: true for a folder or file
- * without val/ or test/ inside, without --val-data and without a --val-fraction on the command line. */
-bool job_data_is_one_set(const struct dataset_settings *settings);
-
 /* Every table of a job's options bound to `settings`; returns how many (at most 8). `bindings` holds
  * 16. */
 size_t job_bind_options(struct settings *settings, struct option_binding *bindings);

@@ -115,6 +115,18 @@ START_TEST(test_every_cell_delivers_the_same_bytes_when_copies_are_late)
 END_TEST
 
 /* Copies that never end by themselves leave only the wait for the oldest one. */
+/* What the planted faults of test_loader_fault_*.c show is not there. */
+START_TEST(test_reading_that_finds_planted_faults_finds_none)
+{
+    for (int workers = 0; workers < 3; workers += 2) {
+        ck_assert_uint_eq(loader_set_wrong_bytes(COPY_STREAM_COMPUTE, STAGING_SLOT, workers), 0);
+        ck_assert_uint_eq(loader_set_wrong_bytes(COPY_STREAM_DEDICATED, STAGING_SLOT, workers), 0);
+    }
+    ck_assert_uint_eq(loader_set_wrong_bytes(COPY_STREAM_COMPUTE, STAGING_THREAD, 2), 0);
+    ck_assert_uint_eq(loader_set_wrong_bytes(COPY_STREAM_DEDICATED, STAGING_THREAD, 2), 0);
+}
+END_TEST
+
 START_TEST(test_full_ring_waits_for_its_oldest_copy)
 {
     struct loader_set set;
@@ -234,6 +246,7 @@ int main(void)
 {
     const TTest *const tests[] = {test_every_cell_delivers_the_same_bytes,
                                   test_every_cell_delivers_the_same_bytes_when_copies_are_late,
+                                  test_reading_that_finds_planted_faults_finds_none,
                                   test_full_ring_waits_for_its_oldest_copy,
                                   test_cells_on_a_bus_that_takes_time,
                                   test_only_blocking_uploads_wait,

@@ -249,3 +249,28 @@ int seen_equal(const struct seen *a, const struct seen *b)
     }
     return 1;
 }
+
+size_t loader_set_wrong_bytes(enum copy_stream copy_stream, enum staging staging, int workers)
+{
+    struct loader_set set;
+    struct loader_settings settings;
+    struct seen seen = {.count = 0};
+    loader *l = NULL;
+    loader_set_open(&set, 64, 8, HOST_DEFERRED);
+    loader_set_settings(&set, &settings);
+    settings.pin_memory = PIN_ON;
+    settings.non_blocking = true;
+    settings.copy_stream = copy_stream;
+    settings.staging = staging;
+    settings.num_workers = workers;
+    settings.shuffle = true;
+    ck_assert_int_eq(loader_open(&settings, set.set, set.dev, set.stream, &l), STATUS_OK);
+    for (uint32_t epoch = 0; epoch < 2; epoch++) {
+        ck_assert_int_eq(seen_read(&seen, &set, l, epoch, 0, SIZE_MAX), STATUS_OK);
+    }
+    const size_t wrong = seen_wrong_bytes(&seen);
+    loader_close(&l);
+    seen_free(&seen);
+    loader_set_close(&set);
+    return wrong;
+}

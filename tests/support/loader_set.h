@@ -76,4 +76,8 @@ size_t seen_wrong_targets(const struct seen *seen, double on, double off);
 /* Whether both hold the same batches with the same pixels and targets. */
 int seen_equal(const struct seen *a, const struct seen *b);
 
+/* Bytes that two shuffled epochs of page-locked, non-blocking batches over deferred streams show
+ * wrong: 0 for a right loader. */
+size_t loader_set_wrong_bytes(enum copy_stream copy_stream, enum staging staging, int workers);
+
 #endif
