@@ -61,6 +61,10 @@ static void print_value(FILE *out, const struct json_value *value)
         fprintf(out, "absent");
         return;
     }
+    if (value->kind == JSON_ARRAY && value->count > 3) {
+        fprintf(out, "%zu entries", value->count);
+        return;
+    }
     struct json_writer writer;
     json_writer_init(&writer, out, false);
     json_copy(&writer, value);
