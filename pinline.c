@@ -10,8 +10,6 @@
 #include "trainer/commands.h"
 #include "trainer/options.h"
 
-#define MAX_BINDINGS 16
-
 static const struct command *const commands[] = {
     &command_train, &command_ablate, &command_compare, &command_eval,  &command_predict,
     &command_synth, &command_check,  &command_pack,    &command_bench, &command_doctor,
@@ -59,7 +57,7 @@ static enum status print_help_of(const char *name)
     if (!command) {
         return fail_unknown_command(name);
     }
-    struct option_binding bindings[MAX_BINDINGS];
+    struct option_binding bindings[OPTIONS_MOST_TABLES];
     size_t count = command->bind(bindings);
     options_print_help(stdout, command, bindings, count);
     return STATUS_OK;
@@ -77,7 +75,7 @@ static enum status run_command(const struct command *command, char **argv, int a
             return print_help_of(command->name);
         }
     }
-    struct option_binding bindings[MAX_BINDINGS];
+    struct option_binding bindings[OPTIONS_MOST_TABLES];
     size_t count = command->bind(bindings);
     size_t operands = 0;
     TRY(options_parse(command, bindings, count, argv, argc, &operands));

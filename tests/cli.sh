@@ -404,6 +404,14 @@ wrong_words() {
     says 2 "beta1 of sgd" '--beta1 .* --optimizer adamw' train --data set --beta1 0.5
     says 2 "a final rate of no schedule" '--final-lr .* --schedule cosine' train --data set \
         --final-lr 0.001 --schedule constant
+    says 2 "size of a pack of files" '--size does nothing without --decoded' pack set no.pack --size 8
+    local command option
+    for command in eval predict check pack; do
+        for option in flip label-smoothing=0.1 padding=2 shuffle seed=1 drop-last cache=encoded; do
+            says 2 "$command has no --${option%=*}" "unknown option --${option%=*}" "$command" set \
+                "--$option"
+        done
+    done
     says 2 "two validation sets" '--val-fraction .* --val-data' train --data set/train \
         --val-data set/val --val-fraction 0.5
     says 2 "no data" '--data is missing' train

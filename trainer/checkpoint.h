@@ -72,6 +72,7 @@ struct checkpoint_model {
     int size, classes;
     float mean[3], deviation[3];
     bool centre; /* evaluation shows the middle, not the whole image squashed */
+    bool exif_orientation, exact_decode;  /* as in struct image_settings */
     const struct json_value *class_names; /* array of strings */
     json_document *document;
 };

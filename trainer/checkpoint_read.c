@@ -171,6 +171,8 @@ enum status checkpoint_read_model(const char *path, struct checkpoint_model *out
     out->classes = (int)names->count;
     out->class_names = names;
     out->centre = strcmp(json_member_string(root, "view", "whole"), "centre") == 0;
+    out->exif_orientation = json_member_bool(root, "exif_orientation", false);
+    out->exact_decode = json_member_bool(root, "exact_decode", false);
     for (int i = 0; i < 3; i++) {
         out->mean[i] = 0.5F;
         out->deviation[i] = 0.25F;

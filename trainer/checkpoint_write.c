@@ -215,6 +215,8 @@ static void write_model(void *context, struct json_writer *writer)
     write_floats(writer, "mean", job->settings.loader.mean);
     write_floats(writer, "std", job->settings.loader.deviation);
     json_key_string(writer, "view", eval.augment.kind == AUGMENT_CENTRE ? "centre" : "whole");
+    json_key_bool(writer, "exif_orientation", job->settings.loader.image.exif_orientation);
+    json_key_bool(writer, "exact_decode", job->settings.loader.image.exact_decode);
     json_key(writer, "classes");
     json_begin_array(writer);
     for (int i = 0; i < dataset_class_count(job->train_set); i++) {

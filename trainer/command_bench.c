@@ -49,8 +49,9 @@ static const struct option_table options_bench = {
 static size_t bind(struct option_binding *bindings)
 {
     static const struct option_table *const tables[] = {
-        &options_data,  &options_loading,   &options_images, &options_device,
-        &options_model, &options_optimiser, &options_output,
+        &options_data,      &options_loading,      &options_order,  &options_images,
+        &options_decoding,  &options_augmentation, &options_device, &options_model,
+        &options_optimiser, &options_output,
     };
     const size_t count = sizeof tables / sizeof tables[0];
     settings_defaults(&settings);

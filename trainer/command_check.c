@@ -33,7 +33,7 @@ static size_t bind(struct option_binding *bindings)
     /* Damage deep in a JPEG shows only where all of it is decoded. */
     settings.loader.image.exact_decode = true;
     format.csv = false;
-    bindings[0] = (struct option_binding){.table = &options_images, .base = &settings};
+    bindings[0] = (struct option_binding){.table = &options_decoding, .base = &settings};
     bindings[1] = (struct option_binding){.table = &options_format, .base = &format};
     bindings[2] = (struct option_binding){.table = &options_output, .base = &settings};
     return 3;

@@ -57,6 +57,12 @@ enum status command_take_model(struct settings *settings)
         if (!options_was_given("augment")) {
             settings->loader.augment.kind = model.centre ? AUGMENT_CENTRE : AUGMENT_NONE;
         }
+        if (!options_was_given("exif-orientation")) {
+            settings->loader.image.exif_orientation = model.exif_orientation;
+        }
+        if (!options_was_given("exact-decode")) {
+            settings->loader.image.exact_decode = model.exact_decode;
+        }
     }
     checkpoint_model_close(&model);
     return status;

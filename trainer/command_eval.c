@@ -15,8 +15,8 @@ static struct settings settings;
 static size_t bind(struct option_binding *bindings)
 {
     static const struct option_table *const tables[] = {
-        &options_data,   &options_model,  &options_loading,
-        &options_images, &options_device, &options_output,
+        &options_data,     &options_model,  &options_loading, &options_images,
+        &options_decoding, &options_device, &options_output,
     };
     settings_defaults(&settings);
     for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {

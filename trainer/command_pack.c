@@ -34,6 +34,18 @@ static const struct option pack_options[] = {
      .offset = FIELD(overwrite),
      .help = "replace an existing file"},
 };
+static const struct option size_options[] = {
+    {.name = "size",
+     .kind = OPTION_INT,
+     .offset = offsetof(struct settings, loader.size),
+     .low = 4,
+     .high = 4096,
+     .metavar = "N",
+     .help = "edge of the square images that --decoded stores, in pixels"},
+};
+static const struct option_table options_size = {
+    .title = "Size", .options = size_options, .count = 1};
+
 static const struct option_table options_pack = {
     .title = "Packing",
     .options = pack_options,
@@ -46,9 +58,10 @@ static size_t bind(struct option_binding *bindings)
     memset(&wanted, 0, sizeof wanted);
     wanted.verify = true;
     bindings[0] = (struct option_binding){.table = &options_pack, .base = &wanted};
-    bindings[1] = (struct option_binding){.table = &options_images, .base = &settings};
-    bindings[2] = (struct option_binding){.table = &options_output, .base = &settings};
-    return 3;
+    bindings[1] = (struct option_binding){.table = &options_decoding, .base = &settings};
+    bindings[2] = (struct option_binding){.table = &options_size, .base = &settings};
+    bindings[3] = (struct option_binding){.table = &options_output, .base = &settings};
+    return 4;
 }
 
 /* Pixels are decoded a block ahead by several threads. */
@@ -167,6 +180,10 @@ static enum status run(char **operands, size_t operand_count)
     struct packed_result result;
     (void)operand_count;
     command_set_log_level(&settings);
+    if (options_was_given("size") && !wanted.decoded) {
+        return FAIL(STATUS_USAGE,
+                    "--size does nothing without --decoded; leave it out, or give both");
+    }
     settings.dataset.data = operands[0];
     enum status status = command_open_as_divided(&settings.dataset, &train, &val);
     if (status == STATUS_OK) {

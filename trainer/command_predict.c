@@ -28,7 +28,8 @@ static const struct option_table options_format = {
 static size_t bind(struct option_binding *bindings)
 {
     static const struct option_table *const tables[] = {
-        &options_model, &options_predict, &options_images, &options_device, &options_output,
+        &options_model,    &options_predict, &options_images,
+        &options_decoding, &options_device,  &options_output,
     };
     const size_t count = sizeof tables / sizeof tables[0];
     settings_defaults(&settings);

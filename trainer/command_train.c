@@ -15,8 +15,9 @@ static struct settings settings;
 static size_t bind_tables(struct option_binding *bindings)
 {
     static const struct option_table *const tables[] = {
-        &options_data,  &options_loading,   &options_staging, &options_images, &options_device,
-        &options_model, &options_optimiser, &options_run,     &options_output,
+        &options_data,   &options_loading,   &options_order,        &options_staging,
+        &options_images, &options_decoding,  &options_augmentation, &options_device,
+        &options_model,  &options_optimiser, &options_run,          &options_output,
     };
     for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
         bindings[i] = (struct option_binding){.table = tables[i], .base = &settings};

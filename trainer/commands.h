@@ -19,7 +19,7 @@ extern const struct command command_pack;
 void command_set_log_level(const struct settings *settings);
 
 /*
- * Takes model, stem, image size, mean, deviation and view from the weights file in
+ * Takes model, stem, image size, mean, deviation, view, EXIF's turn and exactness from the weights in
  * settings->weights, where the command line does not say otherwise. The names stay valid as long as
  * the process. STATUS_USAGE where --weights is missing; statuses of checkpoint_read_model.
  */

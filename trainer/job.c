@@ -270,8 +270,9 @@ enum status job_submit_step(struct job *job, int n)
 size_t job_bind_options(struct settings *settings, struct option_binding *bindings)
 {
     static const struct option_table *const tables[] = {
-        &options_data,   &options_loading, &options_staging,   &options_images,
-        &options_device, &options_model,   &options_optimiser, &options_run,
+        &options_data,   &options_loading,   &options_order,        &options_staging,
+        &options_images, &options_decoding,  &options_augmentation, &options_device,
+        &options_model,  &options_optimiser, &options_run,
     };
     const size_t count = sizeof tables / sizeof tables[0];
     for (size_t i = 0; i < count; i++) {

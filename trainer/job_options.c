@@ -198,6 +198,20 @@ static const struct option loading_options[] = {
      .high = 256,
      .metavar = "N",
      .help = "batches in the whole ring of slots; 0 chooses"},
+    {.name = "io",
+     .kind = OPTION_CHOICE,
+     .offset = FIELD(loader.io),
+     .choices = io_names,
+     .help = "how files are read"},
+    {.name = "on-bad-image",
+     .kind = OPTION_CHOICE,
+     .offset = FIELD(loader.on_bad_image),
+     .choices = bad_image_names,
+     .help = "stop at an image that cannot be read, or count it and go on without it"},
+};
+const struct option_table options_loading = TABLE("Loading", loading_options);
+
+static const struct option order_options[] = {
     {.name = "persistent-workers",
      .kind = OPTION_SWITCH,
      .offset = FIELD(loader.persistent_workers),
@@ -229,22 +243,12 @@ static const struct option loading_options[] = {
      .offset = FIELD(loader.cache_bytes),
      .metavar = "BYTES",
      .help = "limit of the cache; 0 means half of the memory that is free"},
-    {.name = "io",
-     .kind = OPTION_CHOICE,
-     .offset = FIELD(loader.io),
-     .choices = io_names,
-     .help = "how files are read"},
-    {.name = "on-bad-image",
-     .kind = OPTION_CHOICE,
-     .offset = FIELD(loader.on_bad_image),
-     .choices = bad_image_names,
-     .help = "stop at an image that cannot be read, or count it and go on without it"},
     {.name = "allow-large-pinned",
      .kind = OPTION_SWITCH,
      .offset = FIELD(loader.allow_large_pinned),
      .help = "page-lock more than a tenth of the machine's memory"},
 };
-const struct option_table options_loading = TABLE("Loading", loading_options);
+const struct option_table options_order = TABLE("Order and memory", order_options);
 
 static const struct option staging_options[] = {
     {.name = "pin-memory",
@@ -296,16 +300,6 @@ static const struct option image_options[] = {
      .choices = augment_names,
      .help = "the whole image squashed; the middle; a crop of the padded image; or a random "
              "resized crop"},
-    {.name = "padding",
-     .kind = OPTION_INT,
-     .offset = FIELD(loader.augment.padding),
-     .high = 4095,
-     .metavar = "N",
-     .help = "pixels of padding a side for --augment crop"},
-    {.name = "flip",
-     .kind = OPTION_SWITCH,
-     .offset = FIELD(flip),
-     .help = "mirror every other image, at random"},
     {.name = "mean",
      .kind = OPTION_FLOAT3,
      .offset = FIELD(loader.mean),
@@ -320,12 +314,10 @@ static const struct option image_options[] = {
      .high = 1000,
      .metavar = "R,G,B",
      .help = "then divided by; one number or three"},
-    {.name = "label-smoothing",
-     .kind = OPTION_DOUBLE,
-     .offset = FIELD(loader.label_smoothing),
-     .high = 0.99,
-     .metavar = "X",
-     .help = "share of each target that is spread over all classes"},
+};
+const struct option_table options_images = TABLE("Images", image_options);
+
+static const struct option decoding_options[] = {
     {.name = "decoders",
      .kind = OPTION_CUSTOM,
      .offset = FIELD(loader.image),
@@ -353,7 +345,27 @@ static const struct option image_options[] = {
      .metavar = "BYTES",
      .help = "refuse larger files"},
 };
-const struct option_table options_images = TABLE("Images", image_options);
+const struct option_table options_decoding = TABLE("Decoding", decoding_options);
+
+static const struct option augmentation_options[] = {
+    {.name = "padding",
+     .kind = OPTION_INT,
+     .offset = FIELD(loader.augment.padding),
+     .high = 4095,
+     .metavar = "N",
+     .help = "pixels of padding a side for --augment crop"},
+    {.name = "flip",
+     .kind = OPTION_SWITCH,
+     .offset = FIELD(flip),
+     .help = "mirror every other image, at random"},
+    {.name = "label-smoothing",
+     .kind = OPTION_DOUBLE,
+     .offset = FIELD(loader.label_smoothing),
+     .high = 0.99,
+     .metavar = "X",
+     .help = "share of each target that is spread over all classes"},
+};
+const struct option_table options_augmentation = TABLE("Augmentation", augmentation_options);
 
 static const struct option device_options[] = {
     {.name = "device",

@@ -4,10 +4,13 @@
 
 #include "trainer/options.h"
 
-extern const struct option_table options_data;      /* --data --val-data --val-fraction ... */
-extern const struct option_table options_loading;   /* --batch-size --num-workers --shuffle ... */
-extern const struct option_table options_staging;   /* --pin-memory --non-blocking ... */
-extern const struct option_table options_images;    /* --size --mean --augment --decoders ... */
+extern const struct option_table options_data;     /* --data --val-data --val-fraction ... */
+extern const struct option_table options_loading;  /* --batch-size --num-workers ... */
+extern const struct option_table options_order;    /* --shuffle --seed --cache: training alone */
+extern const struct option_table options_staging;  /* --pin-memory --non-blocking ... */
+extern const struct option_table options_images;   /* --size --augment --mean --std */
+extern const struct option_table options_decoding; /* --decoders --max-pixels ... */
+extern const struct option_table options_augmentation; /* --flip --padding: training alone */
 extern const struct option_table options_device;    /* --device --precision --deterministic ... */
 extern const struct option_table options_model;     /* --model --stem --weights */
 extern const struct option_table options_optimiser; /* --lr --momentum --schedule ... */

@@ -57,6 +57,9 @@ struct option_binding {
     void *base;
 };
 
+/* Tables that one command may have. */
+#define OPTIONS_MOST_TABLES 24
+
 /* A subcommand. */
 struct command {
     const char *name;               /* "train" */
@@ -64,7 +67,7 @@ struct command {
     const char *operands;           /* "FILE...", "DIR", NULL when it takes none */
     int operands_min, operands_max; /* -1: any number */
     const char *details; /* further paragraphs of its help: examples, exit codes; NULL none */
-    /* Fills *bindings (at most 16) with this command's tables over its own settings, defaults already
+    /* Fills *bindings (at most OPTIONS_MOST_TABLES) with this command's tables over its own settings, defaults already
      * set; called once before parsing or printing help. Returns the number. */
     size_t (*bind)(struct option_binding *bindings);
     /* Runs with what was parsed. */

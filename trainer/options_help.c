@@ -4,7 +4,6 @@
 
 #include "trainer/options.h"
 
-#define MAX_BINDINGS 16
 #define HELP_COLUMN 30
 #define HELP_WIDTH 98
 
@@ -184,7 +183,7 @@ void options_print_man(FILE *out, const struct command *const *commands, size_t 
                  "feeding the GPU costs\n.SH SYNOPSIS\n.B pinline\n.I COMMAND\n[\\fIOPTIONS\\fR] "
                  "[\\fIOPERANDS\\fR]\n.SH COMMANDS\n");
     for (size_t c = 0; c < count; c++) {
-        struct option_binding bindings[MAX_BINDINGS];
+        struct option_binding bindings[OPTIONS_MOST_TABLES];
         size_t bound = commands[c]->bind(bindings);
         fprintf(out, ".TP\n.B %s", commands[c]->name);
         if (commands[c]->operands) {
@@ -201,7 +200,7 @@ void options_print_man(FILE *out, const struct command *const *commands, size_t 
     }
     fprintf(out, ".SH OPTIONS\n");
     for (size_t c = 0; c < count; c++) {
-        struct option_binding bindings[MAX_BINDINGS];
+        struct option_binding bindings[OPTIONS_MOST_TABLES];
         size_t bound = commands[c]->bind(bindings);
         for (size_t b = 0; b < bound; b++) {
             bool known = false, same_title = false;
@@ -262,7 +261,7 @@ void options_print_completion(FILE *out, const struct command *const *commands, 
     }
     fprintf(out, "\" -- \"$cur\")); return\n    fi\n    case ${COMP_WORDS[1]} in\n");
     for (size_t c = 0; c < count; c++) {
-        struct option_binding bindings[MAX_BINDINGS];
+        struct option_binding bindings[OPTIONS_MOST_TABLES];
         size_t bound = commands[c]->bind(bindings);
         fprintf(out, "    %s)\n        case $prev in\n", commands[c]->name);
         for (size_t b = 0; b < bound; b++) {

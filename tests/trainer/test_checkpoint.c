@@ -301,6 +301,8 @@ START_TEST(test_weights_file_says_how_to_use_it)
         ck_assert_float_eq(model.deviation[i], 0.25F);
     }
     ck_assert(!model.centre);
+    ck_assert(!model.exif_orientation);
+    ck_assert(!model.exact_decode);
     checkpoint_model_close(&model);
     /* PyTorch's names and layout, and nothing else. */
     ck_assert_int_eq(safetensors_open(trainer_set_path(weights_name), &file), STATUS_OK);
@@ -317,6 +319,20 @@ START_TEST(test_weights_file_says_how_to_use_it)
     ck_assert_int_eq(entry->shape[0], SYNTH_CLASSES);
     ck_assert_int_eq(entry->shape[1], 32);
     safetensors_close(&file);
+    /* What changes pixels goes with the weights. */
+    static struct seen_run seen;
+    settings.out = trainer_set_path("turned");
+    settings.loader.image.exif_orientation = true;
+    settings.loader.image.exact_decode = true;
+    settings.loader.augment.kind = AUGMENT_RESIZED_CROP;
+    trainer_set_run(&settings, -1, &seen);
+    ck_assert_msg(seen.status == STATUS_OK, "%s", status_message());
+    ck_assert_int_eq(checkpoint_read_model(trainer_set_path("turned/last.safetensors"), &model),
+                     STATUS_OK);
+    ck_assert(model.exif_orientation);
+    ck_assert(model.exact_decode);
+    ck_assert(model.centre);
+    checkpoint_model_close(&model);
     trainer_set_end();
 }
 END_TEST

@@ -244,8 +244,9 @@ START_TEST(test_read_refuses)
 END_TEST
 
 static const struct option_table *const job_tables[] = {
-    &options_data,  &options_loading,   &options_staging, &options_images,  &options_device,
-    &options_model, &options_optimiser, &options_run,     &options_predict, &options_output};
+    &options_data,     &options_loading,      &options_order,  &options_staging, &options_images,
+    &options_decoding, &options_augmentation, &options_device, &options_model,   &options_optimiser,
+    &options_run,      &options_predict,      &options_output};
 enum { JOB_TABLES = sizeof job_tables / sizeof job_tables[0] };
 
 START_TEST(test_job_settings_round_trip)
