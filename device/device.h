@@ -443,7 +443,8 @@ uint64_t device_plans_hash(device *dev);
 /* Makes operations created from now on use the plans of `plans` (an array as written above), by their
  * labels. An operation whose label is there with a plan that is for another form of it, or that
  * cannot be used here, is STATUS_MISMATCH at creation, unless `allow_others`; one whose label is not
- * there (another batch size, evaluation of another set) is planned as usual. */
+ * there (another batch size, evaluation of another set) is planned as usual. The list that
+ * device_write_plans writes begins anew. */
 enum status device_require_plans(device *dev, const struct json_value *plans,
                                  bool allow_others) MUST_USE;
 

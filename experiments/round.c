@@ -29,7 +29,7 @@ struct round {
     /* Lists of plans as the device had them after each cell was opened; what is in them. */
     json_document *plan_lists[CELLS_MAX];
     const struct json_value *plans[MOST_PLANS];
-    size_t list_count, plan_count, plans_seen;
+    size_t list_count, plan_count;
     double settle_s;
     int64_t epochs, timeline_steps;
     const char
@@ -191,8 +191,8 @@ static void keep_plan(struct round *round, const struct json_value *plan)
     }
 }
 
-/* The plans that the cell just opened chose: the tail of the device's list. *hash tells two such
- * lists apart. */
+/* The plans that the cell just opened uses: opening it with required plans began the device's list
+ * anew. *hash tells two such lists apart. */
 static enum status note_plans(struct round *round, uint64_t *hash)
 {
     char *text = NULL;
@@ -212,13 +212,12 @@ static enum status note_plans(struct round *round, uint64_t *hash)
     round->list_count++;
     const struct json_value *plans = json_root(*list);
     *hash = HASH_START;
-    for (size_t i = round->plans_seen; i < plans->count; i++) {
+    for (size_t i = 0; i < plans->count; i++) {
         const struct json_value *plan = &plans->items[i];
         *hash = hash_text(hash_text(*hash, json_member_string(plan, "op", "")), "\n");
         *hash = hash_text(hash_text(*hash, json_member_string(plan, "plan", "")), "\n");
         keep_plan(round, plan);
     }
-    round->plans_seen = plans->count;
     return STATUS_OK;
 }
 
@@ -391,7 +390,6 @@ static enum status open_shared(struct round *round, const struct settings *setti
     dataset_close(&round->train_set);
     dataset_close(&round->parts.val_set);
     device_close(&round->dev);
-    round->plans_seen = 0;
     TRY(device_open(&settings->device, &round->dev));
     TRY(dataset_open(&settings->dataset, &round->train_set, &round->parts.val_set));
     round->parts.dev = round->dev;
@@ -420,8 +418,8 @@ static enum status run_cell(struct round *round, const struct cell *cell,
     }
     TRY(open_shared(round, &settings));
     const struct train_hooks hooks = {.context = &line, .seen = note_step};
-    enum status status = job_open(&opened, JOB_TRAIN_ALONE, &round->parts,
-                                  cell->arithmetic ? NULL : round->request.plans, &job);
+    enum status status =
+        job_open(&opened, JOB_TRAIN_ALONE, &round->parts, round->request.plans, &job);
     if (status == STATUS_OK) {
         status = note_plans(round, &plans_hash);
     }

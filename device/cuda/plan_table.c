@@ -335,6 +335,7 @@ enum status cuda__require_plans(device *dev, const struct json_value *plans, boo
     free(table->labels);
     table->labels = labels;
     table->label_count = 0;
+    table->choice_count = 0;
     for (size_t i = 0; i < plans->count; i++) {
         uint64_t key = 0;
         labels[table->label_count++] =

@@ -233,6 +233,8 @@ static enum status require_plans(device *dev, const struct json_value *plans, bo
     host->foreign = foreign;
     host->foreign_count = count;
     host->allow_others = allow_others;
+    host->plan_count = 0;
+    host->plans_hash = HASH_START;
     return STATUS_OK;
 }
 

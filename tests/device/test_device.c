@@ -529,6 +529,11 @@ START_TEST(plans_are_written_and_required)
     ck_assert_uint_ne(device_plans_hash(again), device_plans_hash(dev));
     create_add(again, other, "two", STATUS_OK);
     ck_assert_uint_eq(device_plans_hash(again), device_plans_hash(dev));
+    /* Requiring them again begins the list anew: the same operations, the same hash. */
+    MUST(device_require_plans(again, plans, false));
+    create_add(again, other, "one", STATUS_OK);
+    create_add(again, other, "two", STATUS_OK);
+    ck_assert_uint_eq(device_plans_hash(again), device_plans_hash(dev));
     /* One that was not there is free. */
     create_add(again, other, "three", STATUS_OK);
     json_document_destroy(&document);
