@@ -404,6 +404,8 @@ wrong_words() {
     says 2 "beta1 of sgd" '--beta1 .* --optimizer adamw' train --data set --beta1 0.5
     says 2 "a final rate of no schedule" '--final-lr .* --schedule cosine' train --data set \
         --final-lr 0.001 --schedule constant
+    says 2 "a setting of the GPU for the host device" '--workspace does nothing without --device cuda' \
+        train --data set --device host --workspace 1GiB
     says 2 "size of a pack of files" '--size does nothing without --decoded' pack set no.pack --size 8
     local command option
     for command in eval predict check pack; do

@@ -446,6 +446,14 @@ enum status checkpoint_check_space(const struct job *job, const char *folder, ui
     return STATUS_OK;
 }
 
+/* Also the name under which a file is begun: a program that was killed leaves it. */
+static bool is_name_or_part(const char *name, const char *wanted)
+{
+    const size_t length = strlen(wanted);
+    return strncmp(name, wanted, length) == 0 &&
+           (name[length] == '\0' || strcmp(name + length, ".partial") == 0);
+}
+
 static bool is_checkpoint_name(const char *name)
 {
     static const char *const fixed[] = {
@@ -453,17 +461,12 @@ static bool is_checkpoint_name(const char *name)
         "last.new.safetensors", "last.new.state.safetensors", "best.safetensors",
     };
     for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++) {
-        const size_t length = strlen(fixed[i]);
-        if (strncmp(name, fixed[i], length) == 0 &&
-            (name[length] == '\0' || strcmp(name + length, ".partial") == 0)) {
+        if (is_name_or_part(name, fixed[i])) {
             return true;
         }
     }
-    if (strncmp(name, "step-", 5) == 0) {
-        const size_t digits = strspn(name + 5, "0123456789");
-        return digits > 0 && strcmp(name + 5 + digits, ".safetensors") == 0;
-    }
-    return false;
+    const size_t digits = strncmp(name, "step-", 5) == 0 ? strspn(name + 5, "0123456789") : 0;
+    return digits > 0 && is_name_or_part(name + 5 + digits, ".safetensors");
 }
 
 void checkpoint_remove_all(const char *folder)

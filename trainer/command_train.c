@@ -114,6 +114,10 @@ static enum status refuse_unused(void)
         {"final-lr", s->optimiser.schedule == SCHEDULE_COSINE, "--schedule cosine"},
         {"dump-count", s->dump_batches, "--dump-batches"},
         {"replan", s->resume, "--resume"},
+        {"workspace", s->device.kind != DEVICE_HOST, "--device cuda"},
+        {"plan-candidates", s->device.kind != DEVICE_HOST, "--device cuda"},
+        {"plan-cache", s->device.kind != DEVICE_HOST, "--device cuda"},
+        {"spin", s->device.kind != DEVICE_HOST, "--device cuda"},
     };
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
         if (options_was_given(rules[i].name) && !rules[i].used) {

@@ -406,10 +406,16 @@ START_TEST(test_earlier_run_is_kept_unless_told)
     trainer_set_run(&settings, -1, &seen);
     assert_ok(&seen);
     ck_assert(file_exists(trainer_set_path("run/step-4.safetensors")));
+    data_files_touch("run/step-9.safetensors.partial");
+    data_files_touch("run/last.new.safetensors.partial");
+    data_files_touch("run/step-9.safetensors.mine");
     settings.save_every = 0;
     trainer_set_run(&settings, -1, &seen);
     assert_ok(&seen);
     ck_assert(!file_exists(trainer_set_path("run/step-4.safetensors")));
+    ck_assert(!file_exists(trainer_set_path("run/step-9.safetensors.partial")));
+    ck_assert(!file_exists(trainer_set_path("run/last.new.safetensors.partial")));
+    ck_assert(file_exists(trainer_set_path("run/step-9.safetensors.mine")));
     ck_assert(file_exists(trainer_set_path("run/mine.txt")));
     trainer_set_end();
 }
