@@ -39,7 +39,6 @@ enum status cifar_source_open(const char *path, struct source **out) MUST_USE;
 enum status idx_source_open(const char *path, struct source **out) MUST_USE;
 
 /* Whether path holds, or is, such files; from names and first bytes, without a message. */
-bool packed_recognise(const char *path);
 bool cifar_recognise(const char *path);
 bool idx_recognise(const char *path);
 

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "data/dataset_internal.h"
 #include "data/folder_index.h"
+#include "data/packed.h"
 
 void offer_release(struct offer *offer)
 {

@@ -50,6 +50,9 @@ enum status packed_write(const struct packed_settings *settings, const dataset *
                          const dataset *val, packed_supply supply, void *context,
                          struct packed_result *result) MUST_USE;
 
+/* Whether the file begins as a packed set does; without a message. */
+bool packed_recognise(const char *path);
+
 /*
  * Compares every sample of a packed file with its checksum. *bad (may be NULL) counts those that
  * differ; the message names the first. STATUS_INVALID when any differs; statuses of dataset_open;

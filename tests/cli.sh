@@ -312,6 +312,10 @@ try_using() {
     holds "the pack of pixels gives them too" test "$(hash_of run)" = "$(hash_of pixels)"
     ends 0 "check of the pack" check set.pack
     prints "check of the pack has both parts" '^val: 40 images, 0 cannot be used'
+    cp pixels.pack changed.pack
+    printf 'U\252' | dd of=changed.pack bs=1 seek=5000 conv=notrunc 2>/dev/null
+    says 1 "check of a pack with a changed pixel" '1 of 140 samples are damaged.*pack the set again' \
+        check changed.pack
     ends 0 "eval of the pack" eval --device host --weights run/best.safetensors --data set.pack
     prints "eval of the pack takes its validation part" '^40 images'
     copy_set divided
