@@ -556,6 +556,25 @@ void options_write(const struct option_binding *bindings, size_t binding_count, 
     json_end_object(writer);
 }
 
+/* Texts that settings point to, kept as long as the process: the document that they come from may go
+ * before the settings do. NULL when memory is exhausted. */
+static const char *keep_text(const char *text)
+{
+    static struct kept {
+        struct kept *next;
+        char text[];
+    } * kept_texts;
+    const size_t bytes = strlen(text) + 1;
+    struct kept *kept = malloc(sizeof *kept + bytes);
+    if (!kept) {
+        return NULL;
+    }
+    memcpy(kept->text, text, bytes);
+    kept->next = kept_texts;
+    kept_texts = kept;
+    return kept->text;
+}
+
 static enum status read_value(const struct option *option, void *base,
                               const struct json_value *value)
 {
@@ -565,8 +584,7 @@ static enum status read_value(const struct option *option, void *base,
         return STATUS_OK;
     }
     if (value->kind == JSON_STRING) {
-        /* TEXT fields keep the pointer, and the document may go before the settings do. */
-        const char *copy = option->kind == OPTION_TEXT ? strdup(value->string) : value->string;
+        const char *copy = option->kind == OPTION_TEXT ? keep_text(value->string) : value->string;
         if (!copy) {
             return FAIL(STATUS_NO_MEMORY, "no memory for the value of \"%s\"", option->name);
         }
