@@ -75,8 +75,7 @@ static void advise_loader(const struct ablation *a, const struct predict_ceiling
                           double best_s, struct advice_list *list)
 {
     const struct loader_settings *job = &a->job.loader;
-    const struct json_value *machine =
-        json_member(json_root(a->ceilings ? a->ceilings : a->earlier), "machine");
+    const struct json_value *machine = ablate__from_ceilings(a, "machine");
     const int cpus = (int)json_member_int(machine, "cpus_allowed", 0);
     const double read_share = json_member_double(a->found, "read_share", 0);
     const double decode_share = json_member_double(a->found, "decode_share", 0);

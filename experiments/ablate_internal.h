@@ -93,4 +93,8 @@ enum status ablate__write(struct ablation *a) MUST_USE;
 /* Writes the member "diagnosis". */
 void ablate__write_diagnosis(const struct ablation *a, struct json_writer *writer);
 
+/* A member of what the parts were measured with: the ceilings' answer, or the earlier result. NULL when
+ * absent. */
+const struct json_value *ablate__from_ceilings(const struct ablation *a, const char *name);
+
 #endif

@@ -5,7 +5,7 @@
 #include "experiments/ablate_internal.h"
 #include "trainer/job.h"
 
-static const struct json_value *from_ceilings(const struct ablation *a, const char *name)
+const struct json_value *ablate__from_ceilings(const struct ablation *a, const char *name)
 {
     return json_member(json_root(a->ceilings ? a->ceilings : a->earlier), name);
 }
@@ -58,8 +58,8 @@ static void write_protocol(const struct ablation *a, struct json_writer *writer)
         json_key_int(writer, facts[i], json_member_int(a->facts, facts[i], 0));
     }
     copy_member(writer, "plans_hash",
-                a->ceilings ? from_ceilings(a, "plans_hash")
-                            : json_member(from_ceilings(a, "protocol"), "plans_hash"));
+                a->ceilings ? ablate__from_ceilings(a, "plans_hash")
+                            : json_member(ablate__from_ceilings(a, "protocol"), "plans_hash"));
     json_key(writer, "order");
     json_begin_array(writer);
     for (int round = 0; round < a->rounds; round++) {
@@ -139,10 +139,10 @@ static void write_result(const struct ablation *a, struct json_writer *writer)
     write_notes(writer, "failures", &a->failures);
     ablate__write_diagnosis(a, writer);
     write_notes(writer, "warnings", &a->warnings);
-    copy_member(writer, "machine", from_ceilings(a, "machine"));
-    copy_member(writer, "device", from_ceilings(a, "device"));
-    copy_member(writer, "data", from_ceilings(a, "data"));
-    copy_member(writer, "memory", from_ceilings(a, "memory"));
+    copy_member(writer, "machine", ablate__from_ceilings(a, "machine"));
+    copy_member(writer, "device", ablate__from_ceilings(a, "device"));
+    copy_member(writer, "data", ablate__from_ceilings(a, "data"));
+    copy_member(writer, "memory", ablate__from_ceilings(a, "memory"));
     json_key(writer, "job");
     job_write_settings(&a->job, writer);
     write_protocol(a, writer);
