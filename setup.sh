@@ -47,7 +47,8 @@ has_command() {
     return 1
 }
 has_header() {
-    for folder in /usr/include /usr/include/*-linux-gnu /usr/include/openblas /usr/local/include; do
+    for folder in /usr/include /usr/include/*-linux-gnu /usr/include/*-linux-gnu/openblas* \
+        /usr/include/openblas /usr/local/include; do
         if [ -f "$folder/$1" ]; then
             return 0
         fi
@@ -93,7 +94,8 @@ look() {
     need libpng-dev has_header png.h
     need libjpeg-dev has_header jpeglib.h
     need libstb-dev has_header stb/stb_image.h
-    need libopenblas-dev has_header cblas.h
+    # cblas.h alone may be the reference BLAS's.
+    need libopenblas-dev has_header openblas_config.h
     if [ "$want" = test ] || [ "$want" = dev ]; then
         need check has_header check.h
         need libsubunit-dev has_header subunit/child.h
