@@ -6,6 +6,13 @@ For each model: the gradients of one step in float32 (TF32 off on both sides), p
 the losses of 50 steps beside those of PyTorch and of PyTorch with weights perturbed by 1e-7; and the
 same in bfloat16 beside the spread of PyTorch's own runs. Needs torch and torchvision, and a GPU unless
 --device cpu. Exit status 1 when a bound is missed.
+
+A gradient jumps where the input of a ReLU is zero and where two values of a pooling window are equal. In
+a large batch some value always lies so near that the last bit decides on which side it falls, in PyTorch
+as well: no bound of float32's size holds there. So the gradients are compared over several small batches
+(--gradient-batch, --gradient-seeds), the values near such a place are counted in float64, and the bound
+is held against the batches without any. At the training batch, where one value on the other side moves a
+gradient by up to about 1e-4, the bound is 1e-3; both sides' departures from float64 are printed.
 """
 import argparse
 import json
@@ -68,16 +75,18 @@ def write_safetensors(path, tensors):
         file.write(struct.pack("<Q", len(text)) + text + body)
 
 
-def run_pinline(args, folder, model, precision, weights, steps, rate, momentum, decay):
+def run_pinline(args, folder, model, precision, weights, steps, rate, momentum, decay, batch=0, seed=1):
     out = os.path.join(folder, f"run-{model}-{precision}-{steps}")
+    count = steps if batch else args.steps
     dump = os.path.join(folder, f"batches-{model}.safetensors")
     command = [args.pinline, "train", "--data", args.data, "--model", model, "--size", str(args.size),
-               "--batch-size", str(args.batch), "--device", args.pinline_device, "--precision", precision,
+               "--batch-size", str(batch or args.batch), "--device", args.pinline_device, "--precision", precision,
                "--weights", weights, "--max-steps", str(steps), "--epochs", "1000", "--schedule", "constant",
                "--lr", repr(rate), "--momentum", str(momentum), "--weight-decay", str(decay),
-               "--eval-every", "0", "--log-every", "1", "--drop-last", "--seed", "1", "--out", out,
-               "--overwrite", "--dump-batches", dump, "--dump-count", str(args.steps), "--quiet",
-               "--plan-candidates", args.plan_candidates]
+               "--eval-every", "0", "--log-every", "1", "--drop-last", "--seed", str(seed), "--out", out,
+               "--overwrite", "--dump-batches", dump, "--dump-count", str(count), "--quiet"]
+    if args.device == "cuda":
+        command += ["--plan-candidates", args.plan_candidates]
     if args.plan_cache:
         command += ["--plan-cache", args.plan_cache]
     subprocess.run(command, check=True)
@@ -90,11 +99,39 @@ def run_pinline(args, folder, model, precision, weights, steps, rate, momentum, 
     return losses, read_safetensors(os.path.join(out, "last.safetensors")), dump
 
 
-def torch_run(args, name, classes, state, batches, rate, momentum, decay, bf16, perturb=0.0, dtype=torch.float32):
-    """Losses and gradients of the first step."""
+def count_near(model, distance):
+    """Counts, into the list that it returns, inputs of ReLUs within `distance` standard deviations of zero
+    and windows of max pooling whose largest two values are as near to each other."""
+    near = [0]
+
+    def relu(_, inputs):
+        x = inputs[0].detach()
+        near[0] += int((x.abs() < distance * x.std()).sum())
+
+    def pool(module, inputs):
+        x = inputs[0].detach()
+        padding = module.padding if isinstance(module.padding, int) else module.padding[0]
+        x = nn.functional.pad(x, [padding] * 4, value=-1e30)
+        windows = x.unfold(2, module.kernel_size, module.stride).unfold(3, module.kernel_size, module.stride)
+        top = windows.flatten(4).topk(2, dim=4).values
+        tied = (top[..., 0] - top[..., 1] < distance * inputs[0].std()) & (top[..., 0] > 0)
+        near[0] += int(tied.sum())
+
+    for module in model.modules():
+        if isinstance(module, nn.ReLU):
+            module.register_forward_pre_hook(relu)
+        if isinstance(module, nn.MaxPool2d):
+            module.register_forward_pre_hook(pool)
+    return near
+
+
+def torch_run(args, name, classes, state, batches, rate, momentum, decay, bf16, perturb=0.0, dtype=torch.float32,
+              counted=None):
+    """Losses and gradients of the first step; appends to `counted` how many values lay near a kink."""
     model = make_model(name, classes).to(args.device)
     model.load_state_dict(state)
     model = model.to(dtype)
+    near = count_near(model, 1e-6) if counted is not None else None
     if perturb:
         generator = torch.Generator().manual_seed(1)
         with torch.no_grad():
@@ -121,6 +158,8 @@ def torch_run(args, name, classes, state, batches, rate, momentum, decay, bf16, 
             gradients = {n: p.grad.detach().cpu().double() for n, p in model.named_parameters()}
         optimiser.step()
         losses.append(loss.item())
+    if counted is not None:
+        counted.append(near[0])
     return losses, gradients
 
 
@@ -133,22 +172,18 @@ def departure(a, b):
     return curve
 
 
-def compare(args, folder, name):
-    torch.manual_seed(0)
-    classes = len([d for d in os.scandir(os.path.join(args.data, "train")) if d.is_dir()])
-    state = {k: v.clone() for k, v in make_model(name, classes).state_dict().items()}
-    weights = os.path.join(folder, f"{name}.safetensors")
-    write_safetensors(weights, state)
-    good = True
-
+def compare_gradients(args, folder, name, classes, state, weights, batch, seed):
+    """Of one step: the largest normalised difference from PyTorch over the parameters, and the number of
+    values near a kink."""
     # A rate of 1,000 makes the updated weight almost nothing but gradient, so the difference of the two
     # files gives the gradient to float32 accuracy.
     rate = 1000.0
-    _, updated, dump = run_pinline(args, folder, name, "f32", weights, 1, rate, 0, 0)
+    _, updated, dump = run_pinline(args, folder, name, "f32", weights, 1, rate, 0, 0, batch, seed)
     dumped = read_safetensors(dump)
-    batches = [(dumped[f"{i}.pixels"], dumped[f"{i}.labels"].long()) for i in range(1)]
+    batches = [(dumped["0.pixels"], dumped["0.labels"].long())]
+    counted = []
     _, gradients = torch_run(args, name, classes, state, batches, rate, 0, 0, False)
-    _, exact = torch_run(args, name, classes, state, batches, rate, 0, 0, False, dtype=torch.float64)
+    _, exact = torch_run(args, name, classes, state, batches, rate, 0, 0, False, dtype=torch.float64, counted=counted)
     worst, worst_mine, worst_torch = (0.0, ""), (0.0, ""), (0.0, "")
     for key, gradient in gradients.items():
         mine = (state[key].double() - updated[key].double()) / rate
@@ -158,13 +193,34 @@ def compare(args, folder, name):
         error_torch = ((gradient - exact[key]).norm() / scale).item()
         worst = max(worst, (error, key))
         worst_mine, worst_torch = max(worst_mine, (error_mine, key)), max(worst_torch, (error_torch, key))
-        if args.verbose or error > 1e-5:
+        if args.verbose:
             print(f"  {key:40s} from PyTorch {error:.2e}; from float64: pinline {error_mine:.2e}, "
                   f"PyTorch {error_torch:.2e}")
-    good &= worst[0] <= 1e-5
-    print(f"{name} f32 gradients of one step: worst normalised difference from PyTorch {worst[0]:.2e} "
-          f"({worst[1]}), bound 1e-5, {len(gradients)} parameters; worst error against float64: pinline "
-          f"{worst_mine[0]:.2e} ({worst_mine[1]}), PyTorch {worst_torch[0]:.2e} ({worst_torch[1]})", flush=True)
+    print(f"{name} f32 gradients of one step, batch {batch}, seed {seed}: worst of {len(gradients)} parameters, from "
+          f"PyTorch {worst[0]:.2e} ({worst[1]}); from float64: pinline {worst_mine[0]:.2e} ({worst_mine[1]}), PyTorch "
+          f"{worst_torch[0]:.2e} ({worst_torch[1]}); {counted[0]} values near a kink", flush=True)
+    return worst[0], counted[0]
+
+
+def compare(args, folder, name):
+    torch.manual_seed(0)
+    classes = len([d for d in os.scandir(os.path.join(args.data, "train")) if d.is_dir()])
+    state = {k: v.clone() for k, v in make_model(name, classes).state_dict().items()}
+    weights = os.path.join(folder, f"{name}.safetensors")
+    write_safetensors(weights, state)
+    good = True
+
+    smooth = 0
+    for seed in range(1, args.gradient_seeds + 1):
+        worst, near = compare_gradients(args, folder, name, classes, state, weights, args.gradient_batch, seed)
+        if near == 0:
+            smooth += 1
+            good &= worst <= 1e-5
+    good &= smooth > 0
+    print(f"{name} f32 gradients: {smooth} of {args.gradient_seeds} batches of {args.gradient_batch} without a value "
+          f"near a kink, bound 1e-5", flush=True)
+    worst, near = compare_gradients(args, folder, name, classes, state, weights, args.batch, 1)
+    good &= worst <= (1e-3 if near else 1e-5)
 
     rate, momentum, decay = 0.02, 0.9, 5e-4
     losses, _, dump = run_pinline(args, folder, name, "f32", weights, args.steps, rate, momentum, decay)
@@ -199,6 +255,8 @@ def main():
     parser.add_argument("--size", type=int, default=64)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--gradient-batch", type=int, default=4)
+    parser.add_argument("--gradient-seeds", type=int, default=8)
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--plan-cache")
     parser.add_argument("--plan-candidates", default="8")
