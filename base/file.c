@@ -138,14 +138,10 @@ enum status file_writer_open(struct file_writer *writer, const char *path)
 /* Syncs the folder that holds `path`, so that the rename itself survives a power cut. */
 static int sync_folder_of(const char *path)
 {
-    const char *slash = strrchr(path, '/');
-    const size_t length = slash == NULL ? 1 : slash == path ? 1 : (size_t)(slash - path);
-    char *folder = malloc(length + 1);
+    char *folder = file_folder(path);
     if (folder == NULL) {
         return ENOMEM;
     }
-    memcpy(folder, slash == NULL ? "." : path, length);
-    folder[length] = '\0';
     int error = 0;
     const int descriptor = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (descriptor < 0) {
@@ -223,6 +219,21 @@ char *file_join(const char *folder, const char *name)
     }
     memcpy(at, name, name_length + 1);
     return joined;
+}
+
+const char *file_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
+char *file_folder(const char *path)
+{
+    const size_t length = (size_t)(file_name(path) - path);
+    if (length == 0) {
+        return strdup(".");
+    }
+    return strndup(path, length > 1 ? length - 1 : 1);
 }
 
 enum status file_make_folder(const char *path)

@@ -36,6 +36,13 @@ void file_writer_abort(struct file_writer *writer);
 /* "folder/name" in malloc'ed memory that the caller frees; NULL when memory is exhausted. */
 char *file_join(const char *folder, const char *name);
 
+/* What follows the last slash of a path: a part of `path` itself. */
+const char *file_name(const char *path);
+
+/* The folder that a path lies in ("." where it has no slash), in malloc'ed memory that the caller
+ * frees; NULL when memory is exhausted. */
+char *file_folder(const char *path);
+
 /* Makes a folder and its parents; an existing one is fine. STATUS_IO, STATUS_NO_MEMORY. */
 enum status file_make_folder(const char *path) MUST_USE;
 

@@ -69,12 +69,6 @@ static enum variant find_folder(const char *path, char *folder)
     return CIFAR_NONE;
 }
 
-static const char *last_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash != NULL ? slash + 1 : path;
-}
-
 static bool ends_with(const char *text, const char *end)
 {
     const size_t length = strlen(text), end_length = strlen(end);
@@ -93,7 +87,7 @@ bool cifar_recognise(const char *path)
 /* A file alone tells its variant by its name, and by what lies beside it. */
 static enum variant variant_of_file(const char *path, const char *folder)
 {
-    const char *name = last_name(path);
+    const char *name = file_name(path);
     if (strncmp(name, "data_batch", 10) == 0 || strncmp(name, "test_batch", 10) == 0) {
         return CIFAR_10;
     }

@@ -20,12 +20,6 @@
 
 /* --- Which files --------------------------------------------------------------------------- */
 
-static const char *last_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash != NULL ? slash + 1 : path;
-}
-
 static bool ends_with(const char *text, const char *end)
 {
     const size_t length = strlen(text), end_length = strlen(end);
@@ -122,7 +116,7 @@ bool idx_recognise(const char *path)
         free(found);
         return any;
     }
-    return is_images_name(last_name(path)) || starts_as_idx(path);
+    return is_images_name(file_name(path)) || starts_as_idx(path);
 }
 
 /* --- One file ------------------------------------------------------------------------------ */

@@ -91,8 +91,7 @@ enum status memory_source_add_file(struct memory_source *source, const char *pat
         return FAIL(STATUS_LIMIT, "more than %zu data files beside %s; give one of them", capacity,
                     path);
     }
-    const char *slash = strrchr(path, '/');
-    char *name = strdup(slash != NULL ? slash + 1 : path);
+    char *name = strdup(file_name(path));
     if (name == NULL) {
         return FAIL(STATUS_NO_MEMORY, "no memory to open %s", path);
     }

@@ -280,14 +280,13 @@ enum status checkpoint_open(const char *path, checkpoint **out)
 {
     struct checkpoint__paths paths;
     *out = NULL;
-    const char *slash = strrchr(path, '/');
-    if (strcmp(slash ? slash + 1 : path, "last.safetensors") != 0) {
+    if (strcmp(file_name(path), "last.safetensors") != 0) {
         return FAIL(STATUS_USAGE,
                     "--resume takes a run's last.safetensors, whose state lies beside it, not %s; "
                     "--weights starts from any weights",
                     path);
     }
-    char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    char *folder = file_folder(path);
     checkpoint *from = calloc(1, sizeof *from);
     enum status status = STATUS_OK;
     memset(&paths, 0, sizeof paths);

@@ -68,14 +68,11 @@ static enum status take_recorded(const struct json_value *recorded)
 static enum status take_folder(void)
 {
     static char *folder;
-    const char *slash = strrchr(settings.resume, '/');
     if (options_was_given("out")) {
         return STATUS_OK;
     }
     free(folder);
-    folder = slash == settings.resume ? strdup("/")
-             : slash                  ? strndup(settings.resume, (size_t)(slash - settings.resume))
-                                      : strdup(".");
+    folder = file_folder(settings.resume);
     if (!folder) {
         return FAIL(STATUS_NO_MEMORY, "no memory for a path");
     }

@@ -43,9 +43,7 @@ static bool resumes_here(const struct settings *settings)
     if (!settings->resume) {
         return false;
     }
-    const char *slash = strrchr(settings->resume, '/');
-    char *folder =
-        slash ? strndup(settings->resume, (size_t)(slash - settings->resume) + 1) : strdup(".");
+    char *folder = file_folder(settings->resume);
     const bool same = folder && stat(folder, &resumed) == 0 && stat(settings->out, &own) == 0 &&
                       resumed.st_dev == own.st_dev && resumed.st_ino == own.st_ino;
     free(folder);

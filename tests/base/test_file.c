@@ -223,6 +223,24 @@ START_TEST(test_join)
 }
 END_TEST
 
+START_TEST(test_name_and_folder)
+{
+    const char *const rows[][3] = {{"a", "a", "."},
+                                   {"a/b", "b", "a"},
+                                   {"/a", "a", "/"},
+                                   {"../a b/c.d", "c.d", "../a b"},
+                                   {"a/b/", "", "a/b"},
+                                   {"/", "", "/"},
+                                   {"/long/er", "er", "/long"}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char *lies_in = file_folder(rows[i][0]);
+        ck_assert_str_eq(file_name(rows[i][0]), rows[i][1]);
+        ck_assert_str_eq(lies_in, rows[i][2]);
+        free(lies_in);
+    }
+}
+END_TEST
+
 START_TEST(test_make_folder)
 {
     enter_folder();
@@ -270,6 +288,7 @@ int main(void)
         test_a_write_that_failed_once_is_not_forgotten,
         test_write_refuses,
         test_join,
+        test_name_and_folder,
         test_make_folder,
         test_quote,
     };
