@@ -81,11 +81,21 @@ enum status loader_open(const struct loader_settings *settings, const dataset *s
 
 void loader_close(loader **loader_pointer)
 {
+    loader_cache *cache = NULL;
+    loader_close_keeping(loader_pointer, &cache);
+    loader_cache_destroy(&cache);
+}
+
+void loader_close_keeping(loader **loader_pointer, loader_cache **cache)
+{
     loader *l = *loader_pointer;
+    *cache = NULL;
     if (l == NULL) {
         return;
     }
     loader__end_threads(l, true);
+    /* No worker is left that could touch it. */
+    *cache = loader__cache_take(l);
     if (l->buffers != NULL) {
         /* The caller's message outlives a device that fails here; memory is freed all the same. */
         struct status_report report;

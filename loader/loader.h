@@ -66,7 +66,10 @@ struct loader_settings {
     size_t cache_bytes; /* 0: half of what is free */
     enum bad_image on_bad_image;
     enum loader_io io;
-    bool keep_shadow;        /* keeps a copy of each batch's pixels for --verify-batches */
+    bool keep_shadow; /* keeps a copy of each batch's pixels for --verify-batches */
+    bool
+        timing; /* record when copies begin, and read clocks around copies and images; default true.
+                    Without, the counters of times stay 0 and loader_copy_events gives no times */
     bool allow_large_pinned; /* page-lock more than a tenth of RAM; default false */
     int rank, world;         /* this process's share of each global batch; default 0 of 1 */
 };
@@ -100,6 +103,18 @@ enum status loader_open(const struct loader_settings *settings, const dataset *s
 /* Stops workers (at most the image in hand is finished; a worker in a blocked read is abandoned
  * after 1 s), waits for copies in flight, frees everything; *loader becomes NULL. */
 void loader_close(loader **loader);
+
+/*
+ * Images that a loader keeps (settings.cache), beyond its own life: loader_close_keeping closes as
+ * loader_close and hands the cache over, NULL where there was none; loader_give_cache, before the
+ * first epoch, lets another loader begin with it. What would not be the same bits there (another set,
+ * kind of cache, size, limit or way of decoding) is freed instead. Both leave *loader or *cache NULL. Sets
+ * outlive the caches of their images.
+ */
+typedef struct loader_cache loader_cache;
+void loader_close_keeping(loader **loader, loader_cache **cache);
+void loader_give_cache(loader *loader, loader_cache **cache);
+void loader_cache_destroy(loader_cache **cache);
 
 /* Layout facts, fixed after open. Offsets are in bytes inside each slot's buffer. */
 struct loader_layout {

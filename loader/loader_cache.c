@@ -84,3 +84,83 @@ void loader__cache_insert(struct image_cache *cache, uint32_t sample, uint32_t w
     }
     atomic_fetch_add(&cache->images, 1);
 }
+
+/* --- From loader to loader ------------------------------------------------------------------ */
+
+/* What decides the bytes of an entry, beside the set. */
+struct cache_origin {
+    const dataset *set;
+    size_t limit; /* as asked for, 0: chosen */
+    struct image_settings image;
+    bool base_is_final;
+    struct augment_settings base; /* where base_is_final */
+};
+
+struct loader_cache {
+    struct image_cache images;
+    struct cache_origin origin;
+};
+
+/* Member by member into zeros, so that two of them can be compared as memory. */
+static void read_origin(const loader *l, struct cache_origin *origin)
+{
+    const struct image_settings *image = &l->settings.image;
+    const struct augment_settings *base = &l->base_augment;
+    memset(origin, 0, sizeof *origin);
+    origin->set = l->set;
+    origin->limit = l->settings.cache_bytes;
+    memcpy(origin->image.libraries, image->libraries, sizeof image->libraries);
+    origin->image.max_pixels = image->max_pixels;
+    origin->image.max_dimension = image->max_dimension;
+    origin->image.max_file_bytes = image->max_file_bytes;
+    origin->image.exif_orientation = image->exif_orientation;
+    origin->image.exact_decode = image->exact_decode;
+    origin->base_is_final = l->cache_base_is_final;
+    if (l->cache_base_is_final && l->settings.cache == CACHE_DECODED) {
+        origin->base.kind = base->kind;
+        origin->base.size = base->size;
+        origin->base.resize = base->resize;
+        origin->base.padding = base->padding;
+        origin->base.fill = base->fill;
+    }
+}
+
+struct loader_cache *loader__cache_take(loader *l)
+{
+    if (l->cache.entries == NULL) {
+        return NULL;
+    }
+    struct loader_cache *cache = calloc(1, sizeof *cache);
+    if (cache == NULL) {
+        return NULL;
+    }
+    read_origin(l, &cache->origin);
+    cache->images = l->cache;
+    memset(&l->cache, 0, sizeof l->cache);
+    return cache;
+}
+
+void loader_give_cache(loader *l, loader_cache **cache)
+{
+    struct cache_origin own;
+    if (*cache == NULL) {
+        return;
+    }
+    read_origin(l, &own);
+    if (l->settings.cache == (*cache)->images.mode &&
+        memcmp(&own, &(*cache)->origin, sizeof own) == 0) {
+        struct image_cache empty = l->cache;
+        l->cache = (*cache)->images;
+        (*cache)->images = empty;
+    }
+    loader_cache_destroy(cache);
+}
+
+void loader_cache_destroy(loader_cache **cache)
+{
+    if (*cache != NULL) {
+        loader__cache_close(&(*cache)->images);
+        free(*cache);
+        *cache = NULL;
+    }
+}

@@ -27,6 +27,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "loader/loader.h"
 #include "loader/sampler.h"
@@ -106,6 +107,8 @@ struct image_cache {
 enum status loader__cache_open(struct image_cache *cache, enum cache_mode mode, size_t limit,
                                size_t count) MUST_USE;
 void loader__cache_close(struct image_cache *cache);
+/* Hands the images over, with what they depend on; NULL without a cache, or without memory for it. */
+struct loader_cache *loader__cache_take(loader *l);
 /* NULL when the sample is not held, or for CACHE_NONE. */
 const struct cache_entry *loader__cache_find(const struct image_cache *cache, uint32_t sample);
 /* Copies `data` if it fits; otherwise, or when another thread was first, does nothing. */
@@ -266,6 +269,12 @@ struct loader {
     pthread_cond_t prepared; /* !preparing */
     pthread_cond_t ended;    /* a thread has ended */
 };
+
+/* The time, or always the same one where nothing is timed. */
+static inline uint64_t loader__now(const loader *l)
+{
+    return l->settings.timing ? clock_now_ns() : 0;
+}
 
 /* --- Settings (loader_settings.c) ---------------------------------------------------------- */
 

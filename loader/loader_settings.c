@@ -19,6 +19,7 @@ void loader_settings_defaults(struct loader_settings *settings)
     settings->num_workers = facts.cpus_allowed > 1 ? facts.cpus_allowed - 1 : 1;
     settings->persistent_workers = true;
     settings->prefetch_epochs = true;
+    settings->timing = true;
     settings->shuffle = true;
     settings->size = 32;
     for (int c = 0; c < 3; c++) {

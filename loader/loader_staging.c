@@ -16,7 +16,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/size.h"
 #include "base/system.h"
@@ -145,8 +144,8 @@ static enum status open_device(loader *l)
     }
     for (size_t i = 0; i < slots; i++) {
         TRY(device_buffer_create(l->dev, l->layout.slot_bytes, &l->buffers[i]));
-        TRY(device_event_create(l->dev, true, &l->copy_begun[i]));
-        TRY(device_event_create(l->dev, true, &l->copied[i]));
+        TRY(device_event_create(l->dev, l->settings.timing, &l->copy_begun[i]));
+        TRY(device_event_create(l->dev, l->settings.timing, &l->copied[i]));
         TRY(device_event_create(l->dev, false, &l->consumed[i]));
     }
     l->staging.device_bytes = l->layout.slot_bytes * slots;
@@ -203,19 +202,21 @@ enum status loader__staging_upload(loader *l, struct slot *slot, size_t bytes)
     if (l->copy_stream != NULL) {
         TRY(device_event_await(l->dev, l->consumed[i], stream));
     }
-    TRY(device_event_record(l->dev, l->copy_begun[i], stream));
-    uint64_t begin = clock_now_ns();
+    if (l->settings.timing) {
+        TRY(device_event_record(l->dev, l->copy_begun[i], stream));
+    }
+    uint64_t begin = loader__now(l);
     TRY(device_copy_to_device(l->dev, stream, l->buffers[i], 0, slot->host, bytes));
-    l->counts.copy_call_ns += clock_now_ns() - begin;
+    l->counts.copy_call_ns += loader__now(l) - begin;
     TRY(device_event_record(l->dev, l->copied[i], stream));
     slot->copy_issued = true;
     l->counts.copies++;
     l->counts.copy_bytes += bytes;
     if (!l->settings.non_blocking) {
-        begin = clock_now_ns();
+        begin = loader__now(l);
         TRY(device_stream_wait(l->dev, stream));
         l->counts.waits_copy++;
-        l->counts.wait_copy_ns += clock_now_ns() - begin;
+        l->counts.wait_copy_ns += loader__now(l) - begin;
     }
 #ifndef PINLINE_FAULT_NO_WAIT
     if (l->copy_stream != NULL) {
@@ -244,13 +245,13 @@ enum status loader__staging_is_copied(loader *l, struct slot *slot, bool *copied
     (void)l;
 #else
     TRY(device_event_query(l->dev, l->copied[slot->number], copied));
-    if (*copied) {
+    if (*copied && l->settings.timing) {
         double milliseconds = 0;
         TRY(device_event_elapsed(l->dev, l->copy_begun[slot->number], l->copied[slot->number],
                                  &milliseconds));
         l->counts.copy_device_ms += milliseconds;
-        slot->copy_issued = false;
     }
+    slot->copy_issued = !*copied;
 #endif
     return STATUS_OK;
 }

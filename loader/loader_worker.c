@@ -242,7 +242,7 @@ static enum status fill_pixels(struct worker *worker, const struct slot *slot, u
                                unsigned char *pixels, struct outcome *outcome)
 {
     loader *l = worker->loader;
-    uint64_t begin = clock_now_ns();
+    uint64_t begin = loader__now(l);
     if (l->settings.cache == CACHE_DECODED) {
         const struct cache_entry *entry = loader__cache_find(&l->cache, sample);
         if (entry != NULL) {
@@ -250,7 +250,7 @@ static enum status fill_pixels(struct worker *worker, const struct slot *slot, u
             outcome->fatal = true;
             TRY(render_base(worker, slot, sample, entry->data, entry->width, entry->height,
                             pixels));
-            loader__count(&worker->counts.write_ns, clock_now_ns() - begin);
+            loader__count(&worker->counts.write_ns, loader__now(l) - begin);
             return STATUS_OK;
         }
     }
@@ -259,12 +259,12 @@ static enum status fill_pixels(struct worker *worker, const struct slot *slot, u
     if (outcome->abandoned) {
         return status;
     }
-    uint64_t found = clock_now_ns();
+    uint64_t found = loader__now(l);
     loader__count(&worker->counts.read_ns, found - begin);
     if (status == STATUS_OK) {
         status = decode(worker, slot, sample, &source, pixels);
         outcome->fatal = status == STATUS_NO_MEMORY || status == STATUS_INTERNAL;
-        loader__count(&worker->counts.decode_ns, clock_now_ns() - found);
+        loader__count(&worker->counts.decode_ns, loader__now(l) - found);
         if (source.from_file) {
             loader__read_end(worker);
         }
@@ -313,6 +313,9 @@ static bool fill_place(struct worker *worker, struct slot *slot, int place)
 
 static void count_cpu(struct worker *worker)
 {
+    if (!worker->loader->settings.timing) {
+        return;
+    }
     uint64_t now = clock_thread_cpu_ns();
     loader__count(&worker->counts.cpu_ns, now - worker->cpu_seen);
     worker->cpu_seen = now;

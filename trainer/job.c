@@ -272,7 +272,7 @@ size_t job_bind_options(struct settings *settings, struct option_binding *bindin
     static const struct option_table *const tables[] = {
         &options_data,   &options_loading,   &options_order,        &options_staging,
         &options_images, &options_decoding,  &options_augmentation, &options_device,
-        &options_model,  &options_optimiser, &options_run,
+        &options_model,  &options_optimiser, &options_run,          &options_measuring,
     };
     const size_t count = sizeof tables / sizeof tables[0];
     for (size_t i = 0; i < count; i++) {

@@ -81,7 +81,7 @@ enum status job_submit_step(struct job *job, int n) MUST_USE;
  * resized crops are answered by the centre, everything else by the whole image. */
 void job_eval_loader_settings(const struct settings *settings, struct loader_settings *out);
 
-/* Every table of a job's options bound to `settings`; returns how many (at most 11). `bindings` holds
+/* Every table of a job's options bound to `settings`; returns how many (at most 12). `bindings` holds
  * 16. */
 size_t job_bind_options(struct settings *settings, struct option_binding *bindings);
 

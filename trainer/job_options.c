@@ -625,6 +625,15 @@ static const struct option run_options[] = {
 };
 const struct option_table options_run = TABLE("Run", run_options);
 
+static const struct option measuring_options[] = {
+    {.name = "timing",
+     .kind = OPTION_SWITCH,
+     .offset = FIELD(timing),
+     .help = "time steps and copies by events and clocks, and watch the machine; --axis timing=0,1 "
+             "shows what that costs"},
+};
+const struct option_table options_measuring = TABLE("Measuring", measuring_options);
+
 static const struct option predict_options[] = {
     {.name = "top-k",
      .short_name = "k",

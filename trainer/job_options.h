@@ -15,6 +15,7 @@ extern const struct option_table options_device;    /* --device --precision --de
 extern const struct option_table options_model;     /* --model --stem --weights */
 extern const struct option_table options_optimiser; /* --lr --momentum --schedule ... */
 extern const struct option_table options_run;       /* --epochs --out --resume --log-every ... */
+extern const struct option_table options_measuring; /* --timing: experiments alone */
 extern const struct option_table options_predict;   /* --top-k */
 extern const struct option_table options_output;    /* --json --quiet --verbose */
 

@@ -30,6 +30,7 @@ void settings_defaults(struct settings *settings)
     settings->out = "run";
     settings->dump_count = 8;
     settings->top_k = 5;
+    settings->timing = true;
 }
 
 /* Plans are looked for once on a machine, where the user has a home. */
@@ -90,6 +91,7 @@ enum status settings_complete(struct settings *settings)
     }
     choose_plan_cache(settings);
     settings->loader.seed = settings->seed;
+    settings->loader.timing = settings->timing;
     settings->loader.keep_shadow = settings->verify_batches;
     settings->loader.augment.size = (uint32_t)settings->loader.size;
     settings->loader.augment.flip = settings->flip ? 0.5 : 0;

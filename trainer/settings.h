@@ -58,6 +58,8 @@ struct settings {
     int top_k;                /* predict: classes a file [5] */
     bool json, quiet, verbose;
     /* Experiments alone; no options of a run. */
+    bool timing; /* time steps and copies by events and clocks, and watch the machine; copied to
+                    loader.timing [yes] */
     double step_seconds; /* > 0: the device is kept busy for so long in place of each step [0] */
     bool forward_only;   /* a step is inference: forward, loss and logits, no update [no] */
 };

@@ -28,7 +28,7 @@ _Static_assert(RING >= 2 * AHEAD_MOST + 1, "the ring must hold the steps that a 
 struct entry {
     struct train_step step; /* `loss` once it was read */
     int slot;
-    device_event *begin, *end; /* timed, in the compute stream */
+    device_event *begin, *end; /* in the compute stream, timed where settings.timing */
     double begin_ms, end_ms;   /* since the epoch's origin, once read */
     uint32_t *samples;         /* `step.n` numbers */
 };
@@ -36,6 +36,7 @@ struct entry {
 struct train_loop {
     struct job *job;
     struct train_hooks hooks;
+    bool timing; /* settings.timing */
     int ahead;
     struct host_buffer losses_memory;    /* RING losses, LOSS_STRIDE floats apart */
     struct host_buffer logits_memory;    /* settings.forward_only: RING times a batch's logits */
@@ -113,11 +114,12 @@ static enum status open_parts(train_loop *loop)
         TRY(device_host_buffer_create(job->dev, RING * loop->logits_stride * sizeof(float),
                                       HOST_MEMORY_ALLOCATED, &loop->logits_memory));
     }
-    TRY(device_event_create(job->dev, true, &loop->origin));
+    loop->timing = job->settings.timing;
+    TRY(device_event_create(job->dev, loop->timing, &loop->origin));
     for (int i = 0; i < RING; i++) {
         struct entry *entry = &loop->ring[i];
-        TRY(device_event_create(job->dev, true, &entry->begin));
-        TRY(device_event_create(job->dev, true, &entry->end));
+        TRY(device_event_create(job->dev, loop->timing, &entry->begin));
+        TRY(device_event_create(job->dev, loop->timing, &entry->end));
         entry->samples = malloc(batch * sizeof *entry->samples);
         if (!entry->samples) {
             return FAIL(STATUS_NO_MEMORY, "no memory for the samples of a step");
@@ -173,6 +175,12 @@ void train_loop_close(train_loop **handle)
     free(loop->statistics);
     free(loop);
     *handle = NULL;
+}
+
+/* The time, or always the same one where nothing is timed. */
+static uint64_t now(const train_loop *loop)
+{
+    return loop->timing ? clock_now_ns() : 0;
 }
 
 /* --- Steps that are done -------------------------------------------------------------------- */
@@ -247,7 +255,9 @@ static enum status see_oldest(train_loop *loop)
     const float *losses = loop->losses_memory.data;
     /* An emulated step computes none. */
     entry->step.loss = loop->job->emulated_step ? 0 : losses[(loop->seen % RING) * LOSS_STRIDE];
-    TRY(read_times(loop, entry));
+    if (loop->timing) {
+        TRY(read_times(loop, entry));
+    }
     loop->losses[loop->seen] = entry->step.loss;
     loop->seen++;
     if (loop->verify) {
@@ -285,9 +295,9 @@ static enum status wait_for_steps(train_loop *loop, uint64_t most, struct train_
         bool complete = false;
         TRY(device_event_query(loop->job->dev, end, &complete));
         if (!complete) {
-            const uint64_t from = clock_now_ns();
+            const uint64_t from = now(loop);
             TRY(device_event_wait(loop->job->dev, end));
-            result->host.wait_device += clock_seconds(from, clock_now_ns());
+            result->host.wait_device += clock_seconds(from, now(loop));
             result->waits_device++;
         }
         TRY(see_oldest(loop));
@@ -328,10 +338,12 @@ static enum status issue_step(train_loop *loop, struct batch **batch, uint64_t s
     entry->slot = (*batch)->slot;
     memcpy(entry->samples, (*batch)->samples, (size_t)n * sizeof *entry->samples);
 
-    const uint64_t before_copy = clock_now_ns();
+    const uint64_t before_copy = now(loop);
     TRY(loader_upload(job->train_loader, *batch));
-    const uint64_t before_issue = clock_now_ns();
-    TRY(device_event_record(job->dev, entry->begin, job->compute));
+    const uint64_t before_issue = now(loop);
+    if (loop->timing) {
+        TRY(device_event_record(job->dev, entry->begin, job->compute));
+    }
     TRY(network_ingest(job->net, !job->settings.forward_only, entry->slot, n));
     if (loop->verify) {
         TRY(verifier_submit(loop->verify, number, *batch, step));
@@ -347,14 +359,16 @@ static enum status issue_step(train_loop *loop, struct batch **batch, uint64_t s
                                    logits ? logits + (size_t)number * loop->logits_stride : NULL));
     TRY(device_event_record(job->dev, entry->end, job->compute));
     loop->issued++;
-    const uint64_t after_issue = clock_now_ns();
-    result->host.copy += clock_seconds(before_copy, before_issue);
-    result->host.issue += clock_seconds(before_issue, after_issue);
-    entry->step.host_begin = clock_seconds(loop->begin_ns, loop->turn_ns);
-    entry->step.host_free = clock_seconds(loop->begin_ns, loop->free_ns);
-    entry->step.host_batch = clock_seconds(loop->begin_ns, loop->batch_ns);
-    entry->step.host_copied = clock_seconds(loop->begin_ns, before_issue);
-    entry->step.host_issued = clock_seconds(loop->begin_ns, after_issue);
+    if (loop->timing) {
+        const uint64_t after_issue = clock_now_ns();
+        result->host.copy += clock_seconds(before_copy, before_issue);
+        result->host.issue += clock_seconds(before_issue, after_issue);
+        entry->step.host_begin = clock_seconds(loop->begin_ns, loop->turn_ns);
+        entry->step.host_free = clock_seconds(loop->begin_ns, loop->free_ns);
+        entry->step.host_batch = clock_seconds(loop->begin_ns, loop->batch_ns);
+        entry->step.host_copied = clock_seconds(loop->begin_ns, before_issue);
+        entry->step.host_issued = clock_seconds(loop->begin_ns, after_issue);
+    }
     result->samples += (uint64_t)entry->step.good;
     result->rate = entry->step.rate;
     return STATUS_OK;
@@ -378,11 +392,11 @@ static enum status run_batches(train_loop *loop, uint32_t end_batch, struct batc
     const uint64_t first_step = (uint64_t)result->epoch * job->train_layout.batches;
     while (result->next_batch < end_batch) {
         TRY(stop_check());
-        loop->turn_ns = clock_now_ns();
+        loop->turn_ns = now(loop);
         TRY(wait_for_steps(loop, (uint64_t)loop->ahead - 1, result));
-        loop->free_ns = clock_now_ns();
+        loop->free_ns = now(loop);
         const enum status status = loader_next(job->train_loader, batch);
-        loop->batch_ns = clock_now_ns();
+        loop->batch_ns = now(loop);
         result->host.wait_batch += clock_seconds(loop->free_ns, loop->batch_ns);
         TRY(status);
         if (!*batch) {
@@ -442,14 +456,17 @@ static void close_account(train_loop *loop, uint64_t from_ns, uint64_t cpu_from_
     struct train_host_time *host = &result->host;
     struct train_device_time *on_device = &result->device;
     result->seconds = clock_seconds(from_ns, clock_now_ns());
-    result->host_cpu_ns = clock_thread_cpu_ns() - cpu_from_ns;
-    host->rest = result->seconds - host->wait_batch - host->copy - host->issue - host->wait_device;
+    if (loop->timing) {
+        result->host_cpu_ns = clock_thread_cpu_ns() - cpu_from_ns;
+        host->rest =
+            result->seconds - host->wait_batch - host->copy - host->issue - host->wait_device;
+    }
     result->samples_per_s = result->seconds > 0 ? (double)result->samples / result->seconds : 0;
     result->losses = loop->losses;
     result->steps = (size_t)loop->seen;
     result->loss_hash = hash_bytes(HASH_START, loop->losses, result->steps * sizeof *loop->losses);
     result->loss = result->samples > 0 ? loop->loss_sum / (double)result->samples : NAN;
-    if (loop->seen > 0) {
+    if (loop->seen > 0 && loop->timing) {
         on_device->span = loop->ring[(loop->seen - 1) % RING].end_ms / 1000;
     }
     on_device->compute = loop->compute_ms / 1000;
@@ -476,16 +493,18 @@ enum status train_loop_epoch(train_loop *loop, uint32_t epoch, uint32_t first_ba
     TRY(device_synchronize(job->dev));
     loader_reset_counters(job->train_loader);
     const uint64_t from_ns = clock_now_ns();
-    const uint64_t cpu_from_ns = clock_thread_cpu_ns();
+    const uint64_t cpu_from_ns = loop->timing ? clock_thread_cpu_ns() : 0;
     loop->begin_ns = from_ns;
     loop->progress = result;
-    TRY(device_event_record(job->dev, loop->origin, job->compute));
+    if (loop->timing) {
+        TRY(device_event_record(job->dev, loop->origin, job->compute));
+    }
     TRY(loader_begin_epoch(job->train_loader, epoch, first_batch));
     enum status status = run_batches(loop, end_batch, &batch, result);
     if (status == STATUS_OK) {
-        const uint64_t before_wait = clock_now_ns();
+        const uint64_t before_wait = now(loop);
         status = device_synchronize(job->dev);
-        result->host.wait_device += clock_seconds(before_wait, clock_now_ns());
+        result->host.wait_device += clock_seconds(before_wait, now(loop));
     } else {
         status = give_up_epoch(loop, &batch, status, result);
     }

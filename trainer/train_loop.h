@@ -32,14 +32,14 @@ struct train_step {
     int n, good;
     float loss; /* mean over the good images, label smoothing included */
     double rate;
-    /* On the device's clock, seconds since the epoch's begin: the batch's copy; from ingest to end. */
+    /* The rest is 0 without settings.timing. On the device's clock, seconds since the epoch's begin: the batch's copy; from ingest to end. */
     double copy_begin, copy_end, begin, end;
     /* On the host's clock, seconds since the epoch's begin: the step's turn came; the oldest step was
      * waited for; the batch was there; its copy was issued or waited for; the step was issued. */
     double host_begin, host_free, host_batch, host_copied, host_issued;
 };
 
-/* Seconds of the host's thread. Their sum is the epoch's time. */
+/* Seconds of the host's thread. Their sum is the epoch's time. All 0 without settings.timing. */
 struct train_host_time {
     double wait_batch; /* no batch was ready */
     double copy;       /* issuing the copy, and waiting for it in blocking cells */
@@ -49,7 +49,8 @@ struct train_host_time {
     double rest;        /* everything else: scalars, losses, checkpoints within the epoch */
 };
 
-/* Seconds of the device, from events in its streams. span = compute + copy - hidden + idle. */
+/* Seconds of the device, from events in its streams. span = compute + copy - hidden + idle. All 0
+ * without settings.timing. */
 struct train_device_time {
     double span;    /* from the epoch's begin to the end of its last step */
     double compute; /* from a step's ingest to its end */
@@ -75,7 +76,7 @@ struct train_epoch {
     struct train_host_time host;
     struct train_device_time device;
     uint64_t waits_device;           /* how often the oldest step was not complete */
-    uint64_t host_cpu_ns;            /* CPU time of this thread */
+    uint64_t host_cpu_ns;            /* CPU time of this thread; 0 without settings.timing */
     struct loader_counters counters; /* of this epoch */
 };
 

@@ -189,10 +189,143 @@ START_TEST(test_limit_is_one_on_memory)
 }
 END_TEST
 
+/* What one loader kept, another begins with: without files there is nowhere else to read from. */
+START_TEST(test_cache_outlives_its_loader)
+{
+    for (int mode = CACHE_ENCODED; mode <= CACHE_DECODED; mode++) {
+        struct loader_set set;
+        struct loader_settings settings;
+        struct loader_counters counters;
+        struct seen seen = {.count = 0};
+        loader_cache *cache = NULL;
+        loader *l = NULL;
+        loader_set_open(&set, COUNT, SIZE, HOST_IMMEDIATE);
+        loader_set_settings(&set, &settings);
+        settings.cache = (enum cache_mode)mode;
+        settings.cache_bytes = 1 << 20;
+        settings.prefetch_epochs = false;
+        open_loader(&set, &settings, &l);
+        ck_assert_int_eq(seen_read(&seen, &set, l, 0, 0, SIZE_MAX), STATUS_OK);
+        loader_close_keeping(&l, &cache);
+        ck_assert_ptr_null(l);
+        ck_assert_ptr_nonnull(cache);
+        loader_set_remove_files(&set);
+        /* Staged otherwise, with other workers: the images are the same. */
+        settings.pin_memory = PIN_ON;
+        settings.num_workers = 2;
+        settings.transfer = TRANSFER_F32;
+        open_loader(&set, &settings, &l);
+        loader_give_cache(l, &cache);
+        ck_assert_ptr_null(cache);
+        loader_read_counters(l, &counters);
+        ck_assert_uint_eq(counters.cache_images, COUNT);
+        ck_assert_uint_le(counters.cache_bytes, 1 << 20);
+        struct seen again = {.count = 0};
+        ck_assert_msg(seen_read(&again, &set, l, 1, 0, SIZE_MAX) == STATUS_OK, "%s",
+                      status_message());
+        loader_read_counters(l, &counters);
+        ck_assert_uint_eq(counters.cache_hits, COUNT);
+        ck_assert_uint_eq(counters.bytes_read, 0);
+        loader_close(&l);
+        seen_free(&seen);
+        seen_free(&again);
+        loader_set_close(&set);
+    }
+}
+END_TEST
+
+/* A cache of other bits is not taken over. */
+START_TEST(test_other_cache_is_not_taken)
+{
+    for (int what = 0; what < 5; what++) {
+        struct loader_set set;
+        struct loader_settings settings;
+        struct loader_counters counters;
+        struct seen seen = {.count = 0};
+        loader_cache *cache = NULL;
+        loader *l = NULL;
+        loader_set_open(&set, COUNT, SIZE, HOST_IMMEDIATE);
+        loader_set_settings(&set, &settings);
+        settings.cache = CACHE_DECODED;
+        settings.cache_bytes = 1 << 20;
+        settings.prefetch_epochs = false;
+        open_loader(&set, &settings, &l);
+        ck_assert_int_eq(seen_read(&seen, &set, l, 0, 0, SIZE_MAX), STATUS_OK);
+        loader_close_keeping(&l, &cache);
+        switch (what) {
+        case 0:
+            settings.cache = CACHE_ENCODED;
+            break;
+        case 1:
+            settings.cache = CACHE_NONE;
+            break;
+        case 2:
+            settings.cache_bytes = 1 << 21;
+            break;
+        case 3:
+            settings.image.exact_decode = !settings.image.exact_decode;
+            break;
+        default:
+            settings.size = 2 * SIZE;
+            settings.augment.size = 2 * SIZE;
+            break;
+        }
+        open_loader(&set, &settings, &l);
+        loader_give_cache(l, &cache);
+        ck_assert_ptr_null(cache);
+        loader_read_counters(l, &counters);
+        ck_assert_uint_eq(counters.cache_images, 0);
+        loader_close(&l);
+        seen_free(&seen);
+        loader_set_close(&set);
+    }
+    /* A loader without a cache leaves none. */
+    loader_cache *cache = NULL;
+    loader *none = NULL;
+    loader_close_keeping(&none, &cache);
+    ck_assert_ptr_null(cache);
+    loader_cache_destroy(&cache);
+}
+END_TEST
+
+/* Nothing is timed, and everything else is as it was. */
+START_TEST(test_loader_without_timing)
+{
+    struct loader_set set;
+    struct loader_settings settings;
+    struct loader_counters counters;
+    struct seen seen = {.count = 0};
+    loader *l = NULL;
+    loader_set_open(&set, COUNT, SIZE, HOST_IMMEDIATE);
+    loader_set_settings(&set, &settings);
+    settings.timing = false;
+    settings.non_blocking = false;
+    open_loader(&set, &settings, &l);
+    ck_assert_int_eq(seen_read(&seen, &set, l, 0, 0, SIZE_MAX), STATUS_OK);
+    ck_assert_uint_eq(seen_wrong_bytes(&seen), 0);
+    loader_read_counters(l, &counters);
+    ck_assert_uint_eq(counters.images, COUNT);
+    ck_assert_uint_eq(counters.copies, counters.batches);
+    ck_assert_uint_eq(counters.waits_copy, counters.batches);
+    ck_assert_uint_eq(counters.copy_call_ns, 0);
+    ck_assert_uint_eq(counters.wait_copy_ns, 0);
+    ck_assert(counters.copy_device_ms == 0);
+    ck_assert_uint_eq(counters.read_ns + counters.decode_ns + counters.write_ns, 0);
+    ck_assert_uint_eq(counters.worker_cpu_ns, 0);
+    loader_close(&l);
+    seen_free(&seen);
+    loader_set_close(&set);
+}
+END_TEST
+
 int main(void)
 {
-    const TTest *const tests[] = {test_held_set_reads_no_file, test_what_does_not_fit_is_read_again,
+    const TTest *const tests[] = {test_held_set_reads_no_file,
+                                  test_what_does_not_fit_is_read_again,
                                   test_pixels_are_those_without_a_cache,
-                                  test_limit_is_one_on_memory};
+                                  test_limit_is_one_on_memory,
+                                  test_cache_outlives_its_loader,
+                                  test_other_cache_is_not_taken,
+                                  test_loader_without_timing};
     return check_run("loader_cache", tests, sizeof tests / sizeof tests[0], 0);
 }
