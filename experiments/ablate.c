@@ -208,8 +208,8 @@ static enum status run_rounds(struct ablation *a)
         const enum status status = ask(a, "round", write_round_request, round, &a->answers[round]);
         log_progress(NULL);
         if (status != STATUS_OK && status != STATUS_MISMATCH) {
-            status_prefix("%d of %d rounds are in %s/result.json (--resume goes on)", round,
-                          a->rounds, a->settings->out);
+            status_prefix("%d of %d rounds are in %s/result.json (--resume %s goes on)", round,
+                          a->rounds, a->settings->out, a->settings->out);
         }
         TRY(status);
         TRY(keep_runs(a, round));
@@ -222,8 +222,8 @@ static enum status run_rounds(struct ablation *a)
         const enum status written = ablate__write(a);
         if (written != STATUS_OK) {
             status_prefix("round %d was measured and could not be kept; what was written before it "
-                          "stays, and --resume goes on from there",
-                          round + 1);
+                          "stays, and --resume %s goes on from there",
+                          round + 1, a->settings->out);
         }
         TRY(written);
     }
@@ -279,11 +279,12 @@ static enum status begin(struct ablation *a)
     if (file_exists(path) && !a->settings->overwrite) {
         if (!holds_no_round(path)) {
             return FAIL(STATUS_USAGE,
-                        "%s holds the result of an earlier ablation; give --resume to go on with "
-                        "it, --overwrite to replace it, or another --out",
-                        path);
+                        "%s holds the result of an earlier ablation; give --resume %s to go on "
+                        "with it, --overwrite to replace it, or another --out",
+                        path, a->settings->out);
         }
-        log_info("replacing the predictions in %s (--resume would keep them)", path);
+        log_info("replacing the predictions in %s (--resume %s would keep them)", path,
+                 a->settings->out);
     }
     TRY(file_make_folder(a->settings->out));
     clock_wall_text(a->created, sizeof a->created);

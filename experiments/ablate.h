@@ -30,7 +30,8 @@ struct ablate_settings {
     bool predict_only;   /* ceilings and predictions, no rounds [false] */
     const char *out;     /* folder of the result [ablation] */
     bool overwrite;      /* replace the result that is there [false] */
-    bool resume;         /* go on with the result that is there [false] */
+    const char *resume;  /* not NULL: go on with the result that `out` holds; the name that it was
+                            given by, for messages [NULL] */
     const char *peer;    /* CSV of another program's rates: name,samples_per_s; NULL none */
     const char *trace;   /* trace file to write; NULL none */
     int timeline_steps;  /* steps drawn for each cell in round 0 [12] */

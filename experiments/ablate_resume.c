@@ -59,8 +59,11 @@ static enum status read_earlier(struct ablation *a)
     size_t bytes = 0;
     ablate_path(a->settings, "result.json", path, sizeof path);
     if (!file_exists(path)) {
-        return FAIL(STATUS_NOT_FOUND,
-                    "there is nothing to go on with: %s does not exist; leave out --resume", path);
+        return FAIL(
+            STATUS_NOT_FOUND,
+            "--resume %s: there is no %s to go on with; name the folder of a result, or leave "
+            "out --resume",
+            a->settings->resume, path);
     }
     TRY(file_read(path, MOST_RESULT_BYTES, &text, &bytes));
     const enum status status = json_parse(text, bytes, &a->earlier);

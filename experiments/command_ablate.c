@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -235,9 +236,10 @@ static const struct option result_options[] = {
      .offset = FIELD(overwrite),
      .help = "replace an earlier result in the same folder"},
     {.name = "resume",
-     .kind = OPTION_SWITCH,
+     .kind = OPTION_TEXT,
      .offset = FIELD(resume),
-     .help = "go on with the rounds of an interrupted result in the same folder"},
+     .metavar = "PATH",
+     .help = "go on with the rounds of an interrupted result: its folder, or its result.json"},
     {.name = "peer",
      .kind = OPTION_TEXT,
      .offset = FIELD(peer),
@@ -264,6 +266,7 @@ static size_t bind(struct option_binding *bindings)
         {&options_emulation, &settings},
         {&options_protocol, &settings},
         {&options_result, &settings},
+        {&options_measuring, &settings.job},
         {&options_data, &settings.job},
         {&options_loading, &settings.job},
         {&options_order, &settings.job},
@@ -390,6 +393,29 @@ static enum status take_emulation(void)
     return ablate_apply_emulation(&settings);
 }
 
+/* The result's folder is that which goes on, and no other: the rounds of one result stay together. */
+static enum status take_resumed(void)
+{
+    static char *folder;
+    struct stat resumed, named;
+    free(folder);
+    folder = strcmp(file_name(settings.resume), "result.json") == 0 ? file_folder(settings.resume)
+                                                                    : strdup(settings.resume);
+    if (!folder) {
+        return FAIL(STATUS_NO_MEMORY, "no memory for a path");
+    }
+    if (options_was_given("out") &&
+        (stat(folder, &resumed) != 0 || stat(settings.out, &named) != 0 ||
+         resumed.st_dev != named.st_dev || resumed.st_ino != named.st_ino)) {
+        return FAIL(STATUS_USAGE,
+                    "--resume %s goes on in that result's folder, not in --out %s: leave "
+                    "out --out",
+                    settings.resume, settings.out);
+    }
+    settings.out = folder;
+    return STATUS_OK;
+}
+
 static enum status run(char **operands, size_t operand_count)
 {
     (void)operands;
@@ -411,6 +437,9 @@ static enum status run(char **operands, size_t operand_count)
     }
     if (settings.resume && settings.predict_only) {
         return FAIL(STATUS_USAGE, "--resume goes on with rounds, and --predict-only runs none");
+    }
+    if (settings.resume) {
+        TRY(take_resumed());
     }
     TRY(take_emulation());
     const enum status status = ablate_run(&settings);
@@ -436,7 +465,9 @@ const struct command command_ablate = {
         "  pinline ablate --data DIR --model smallcnn --size 224\n"
         "  pinline ablate --data DIR --copy-stream both --budget 10m\n"
         "  pinline ablate --data DIR --cells default,both --axis num-workers=1,2,4\n"
-        "  pinline ablate --data DIR --step-ms 35 --batch-bytes 38500000 --transfer f32\n\n"
+        "  pinline ablate --data DIR --step-ms 35 --batch-bytes 38500000 --transfer f32\n"
+        "  pinline ablate --data DIR --model smallcnn --size 224 --resume ablation\n\n"
+        "--resume wants the flags that the result was begun with, and goes on in its folder.\n"
         "With --step-ms the steps compute nothing, so there are no bits to compare; images are\n"
         "read, decoded, copied and normalised as always. --batch-bytes makes the images larger or\n"
         "smaller instead of padding the copy, so that every byte that crosses the bus was written\n"

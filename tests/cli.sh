@@ -328,8 +328,20 @@ try_using() {
     ends 0 "eval --val-fraction" eval --device host --weights run/best.safetensors --data set/train \
         --val-fraction 0.5
     prints "eval --val-fraction takes a part" '^[1-9][0-9] images'
-    ends 0 "ablate --predict-only" ablate --data set "${probe[@]}" --predict-only \
-        --ceiling-seconds 0.02 --out ablation
+    local cells=(--data set "${probe[@]}" --cells 'default,both' --rounds 2 --epochs 1
+        --ceiling-seconds 0.02 --settle 0.01)
+    ends 0 "ablate --predict-only" ablate "${cells[@]}" --predict-only --out ablation
+    ends 0 "ablate --resume takes the result's folder" ablate "${cells[@]}" --resume ablation/
+    cp ablation/result.json out
+    is_json "the result that goes on is finished" 'd["finished"] is True'
+    ends 0 "ablate --resume takes the result itself" ablate "${cells[@]}" \
+        --resume ablation/result.json --out ./ablation
+    says 2 "ablate does not replace rounds" 'ablation/result.json.*--resume ablation to go on' \
+        ablate "${cells[@]}" --out ablation
+    says 2 "ablate --resume goes on in no other folder" '--resume ablation.*--out' ablate \
+        "${cells[@]}" --resume ablation --out elsewhere
+    says 1 "ablate --resume of nothing" '--resume nowhere.*nowhere/result.json' ablate \
+        "${cells[@]}" --resume nowhere
     ends 0 "compare" compare ablation/result.json ablation/result.json
     ends 0 "doctor" doctor
     prints "doctor lists CPUs" 'CPU: '

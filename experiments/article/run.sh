@@ -48,16 +48,15 @@ job() {
     name=$1
     shift
     result=$out/$name/result.json
-    resume=
+    how=--out
     if [ -f "$result" ] && grep -q '^  "finished": true' "$result"; then
         echo "$name: complete already"
         return 0
     elif [ -f "$result" ]; then
-        resume=--resume
+        how=--resume
     fi
     echo "== $name"
-    # shellcheck disable=SC2086
-    "$PINLINE" ablate --out "$out/$name" $resume --copy-stream both --rounds 8 "$@" ||
+    "$PINLINE" ablate "$how" "$out/$name" --copy-stream both --rounds 8 "$@" ||
         failed="$failed $name"
 }
 

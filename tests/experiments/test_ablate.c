@@ -80,8 +80,9 @@ static pid_t PRINTF_LIKE(1, 2) run_beside(const char *format, ...)
 /* Eight batches of 64 images of 16 x 16 bytes, 0.052 MB with their targets. */
 #define JOB                                                                                        \
     "--quiet --data %s/set --device host --model probe --size 16 --settle 0.05 --num-workers 1 "   \
-    "--prefetch 2 --epochs 1 --out %s/out "
-#define COMMON "ablate --ceiling-seconds 0.1 --overwrite " JOB
+    "--prefetch 2 --epochs 1 "
+#define COMMON "ablate --ceiling-seconds 0.1 --overwrite " JOB "--out %s/out "
+#define GO_ON "ablate " JOB "--resume %s/out/result.json "
 /* Gigabytes a second at which such a batch takes so many milliseconds. */
 #define COPY_1_MS "0.052"
 #define COPY_20_MS "0.0026"
@@ -513,16 +514,14 @@ START_TEST(test_interrupt_and_resume)
     result_close(&file);
     ck_assert_uint_lt(before, 6);
     /* Other flags are refused, and other numbers of rounds. */
+    ck_assert_int_eq(run(GO_ON "--simulate 10,50,21 --cells default,both", folder, folder), 1);
+    ck_assert_int_eq(run(GO_ON "--simulate 10,50,20 --cells default,pin", folder, folder), 1);
     ck_assert_int_eq(
-        run("ablate --resume " JOB "--simulate 10,50,21 --cells default,both", folder, folder), 1);
+        run(GO_ON "--simulate 10,50,20 --cells default,both --rounds 8", folder, folder), 1);
+    /* And another folder: a result's rounds stay together. */
     ck_assert_int_eq(
-        run("ablate --resume " JOB "--simulate 10,50,20 --cells default,pin", folder, folder), 1);
-    ck_assert_int_eq(run("ablate --resume " JOB "--simulate 10,50,20 --cells default,both "
-                         "--rounds 8",
-                         folder, folder),
-                     1);
-    ck_assert_int_eq(
-        run("ablate --resume " JOB "--simulate 10,50,20 --cells default,both", folder, folder), 0);
+        run(GO_ON "--simulate 10,50,20 --cells default,both --out %s", folder, folder, folder), 2);
+    ck_assert_int_eq(run(GO_ON "--simulate 10,50,20 --cells default,both", folder, folder), 0);
     file = open_result();
     ck_assert_uint_eq(result_read_view(file)->rounds, 6);
     ck_assert(result_read_view(file)->finished);
@@ -537,8 +536,8 @@ START_TEST(test_interrupted_ceilings)
     if (!prepare()) {
         SKIP_TEST("PINLINE does not name the program");
     }
-    const pid_t child =
-        run_beside("ablate --ceiling-seconds 20 " JOB "--simulate 10,50,20", folder, folder);
+    const pid_t child = run_beside(
+        "ablate --ceiling-seconds 20 " JOB "--out %s/out --simulate 10,50,20", folder, folder);
     clock_sleep_ns(1000000000);
     kill(child, SIGINT);
     const uint64_t asked = clock_now_ns();
@@ -547,7 +546,7 @@ START_TEST(test_interrupted_ceilings)
     char path[512];
     snprintf(path, sizeof path, "%s/out/result.json", folder);
     ck_assert_int_ne(access(path, F_OK), 0);
-    ck_assert_int_eq(run("ablate --resume " JOB "--simulate 10,50,20", folder, folder), 1);
+    ck_assert_int_eq(run(GO_ON "--simulate 10,50,20", folder, folder), 1);
     clean_up();
 }
 END_TEST
@@ -559,8 +558,8 @@ START_TEST(test_predict_only_then_rounds)
         SKIP_TEST("PINLINE does not name the program");
     }
     const char *const words = "ablate --ceiling-seconds 0.1 " JOB "--simulate 10,50,5 "
-                              "--cells default,both --rounds 2 %s";
-    ck_assert_int_eq(run(words, folder, folder, "--predict-only"), 0);
+                              "--cells default,both --rounds 2 %s %s/out";
+    ck_assert_int_eq(run(words, folder, "--predict-only --out", folder), 0);
     result *file = open_result();
     ck_assert_uint_eq(result_read_view(file)->rounds, 0);
     ck_assert(!result_read_view(file)->finished);
@@ -568,16 +567,16 @@ START_TEST(test_predict_only_then_rounds)
     const double predicted = result_read_view(file)->cells[1].predicted;
     result_close(&file);
     /* Going on keeps what was predicted, to the last bit. */
-    ck_assert_int_eq(run(words, folder, folder, "--resume"), 0);
+    ck_assert_int_eq(run(words, folder, "--resume", folder), 0);
     file = open_result();
     ck_assert_uint_eq(result_read_view(file)->rounds, 2);
     ck_assert(result_read_view(file)->finished);
     ck_assert(result_read_view(file)->cells[1].predicted == predicted);
     result_close(&file);
     /* Rounds are not thrown away unasked; predictions are. */
-    ck_assert_int_eq(run(words, folder, folder, ""), 2);
-    ck_assert_int_eq(run(words, folder, folder, "--overwrite --predict-only"), 0);
-    ck_assert_int_eq(run(words, folder, folder, ""), 0);
+    ck_assert_int_eq(run(words, folder, "--out", folder), 2);
+    ck_assert_int_eq(run(words, folder, "--overwrite --predict-only --out", folder), 0);
+    ck_assert_int_eq(run(words, folder, "--out", folder), 0);
     clean_up();
 }
 END_TEST
@@ -586,8 +585,8 @@ static const struct {
     const char *words;
     int code;
 } refused[] = {
-    {"--resume --predict-only", 2},
-    {"--resume --overwrite", 2},
+    {"--resume none --predict-only", 2},
+    {"--resume none --overwrite", 2},
     {"--pin-memory auto", 2},
     {"--axis nonsense=1", 2},
     {"--axis num-workers=fast", 2},
