@@ -9,6 +9,7 @@
 #include "base/stop.h"
 #include "experiments/cells.h"
 #include "experiments/request.h"
+#include "experiments/round_totals.h"
 #include "experiments/watch.h"
 #include "trainer/job.h"
 #include "trainer/train_loop.h"
@@ -30,6 +31,7 @@ struct round {
     json_document *plan_lists[CELLS_MAX];
     const struct json_value *plans[MOST_PLANS];
     size_t list_count, plan_count;
+    loader_cache *cache; /* images that the cell before kept: decoded once a round */
     double settle_s;
     int64_t epochs, timeline_steps;
     const char
@@ -70,99 +72,28 @@ static enum status note_step(void *context, const struct train_step *step)
     return STATUS_OK;
 }
 
-/* --- Sums over the timed epochs ------------------------------------------------------------- */
-
-struct totals {
-    struct train_host_time host;
-    struct train_device_time on_device;
-    struct loader_counters counters;
-    double seconds;
-    uint64_t samples, loss_hash, host_cpu_ns, process_cpu_ns;
-    double *epoch_s;
-    size_t epochs;
+/* Where the time of a run, or of all runs of a round, goes beside what is timed. */
+struct spent {
+    double
+        setup_s; /* opening the cell's slots, streams, network and operations; in a round also the
+                        device and the sets */
+    double settle_s; /* untimed steps, and the weights of the beginning again */
+    double timed_s;
 };
 
-static void add_epoch(struct totals *totals, const struct train_epoch *epoch)
+static double lap(uint64_t *from_ns)
 {
-    totals->host.wait_batch += epoch->host.wait_batch;
-    totals->host.copy += epoch->host.copy;
-    totals->host.issue += epoch->host.issue;
-    totals->host.wait_device += epoch->host.wait_device;
-    totals->host.rest += epoch->host.rest;
-    totals->on_device.span += epoch->device.span;
-    totals->on_device.compute += epoch->device.compute;
-    totals->on_device.copy += epoch->device.copy;
-    totals->on_device.hidden += epoch->device.hidden;
-    totals->on_device.idle += epoch->device.idle;
-    totals->counters.waits_copy += epoch->counters.waits_copy;
-    totals->counters.wait_copy_ns += epoch->counters.wait_copy_ns;
-    totals->counters.copy_call_ns += epoch->counters.copy_call_ns;
-    totals->counters.copy_bytes += epoch->counters.copy_bytes;
-    totals->counters.copies += epoch->counters.copies;
-    totals->counters.copy_device_ms += epoch->counters.copy_device_ms;
-    totals->counters.batches += epoch->counters.batches;
-    totals->counters.bytes_copied_on_host += epoch->counters.bytes_copied_on_host;
-    totals->counters.worker_cpu_ns += epoch->counters.worker_cpu_ns;
-    totals->counters.read_ns += epoch->counters.read_ns;
-    totals->counters.decode_ns += epoch->counters.decode_ns;
-    totals->counters.bytes_read += epoch->counters.bytes_read;
-    totals->counters.cache_hits += epoch->counters.cache_hits;
-    totals->seconds += epoch->seconds;
-    totals->samples += epoch->samples;
-    totals->host_cpu_ns += epoch->host_cpu_ns;
-    totals->loss_hash =
-        hash_bytes(totals->loss_hash, epoch->losses, epoch->steps * sizeof *epoch->losses);
-    totals->epoch_s[totals->epochs++] = epoch->seconds;
+    const uint64_t now = clock_now_ns();
+    const double seconds = clock_seconds(*from_ns, now);
+    *from_ns = now;
+    return seconds;
 }
 
-static void write_totals(const struct totals *totals, struct json_writer *writer)
+static void write_spent(const struct spent *spent, struct json_writer *writer)
 {
-    json_key_double(writer, "samples_per_s", (double)totals->samples / totals->seconds);
-    json_key(writer, "epoch_s");
-    json_begin_array(writer);
-    for (size_t i = 0; i < totals->epochs; i++) {
-        json_double(writer, totals->epoch_s[i]);
-    }
-    json_end_array(writer);
-    json_key(writer, "loss_hash");
-    json_hex64(writer, totals->loss_hash);
-    json_key(writer, "host");
-    json_begin_object(writer);
-    json_key_double(writer, "wait_batch", totals->host.wait_batch);
-    json_key_double(writer, "copy", totals->host.copy);
-    json_key_double(writer, "issue", totals->host.issue);
-    json_key_double(writer, "wait_device", totals->host.wait_device);
-    json_key_double(writer, "rest", totals->host.rest);
-    json_end_object(writer);
-    json_key(writer, "device");
-    json_begin_object(writer);
-    json_key_double(writer, "span", totals->on_device.span);
-    json_key_double(writer, "compute", totals->on_device.compute);
-    json_key_double(writer, "copy", totals->on_device.copy);
-    json_key_double(writer, "hidden", totals->on_device.hidden);
-    json_key_double(writer, "idle", totals->on_device.idle);
-    json_end_object(writer);
-    json_key(writer, "counters");
-    json_begin_object(writer);
-    json_key_int(writer, "batches", (int64_t)totals->counters.batches);
-    json_key_int(writer, "waits_copy", (int64_t)totals->counters.waits_copy);
-    json_key_double(writer, "wait_copy_s", (double)totals->counters.wait_copy_ns * 1e-9);
-    json_key_double(writer, "copy_call_s", (double)totals->counters.copy_call_ns * 1e-9);
-    json_key_double(writer, "copy_device_s", totals->counters.copy_device_ms * 1e-3);
-    json_key_int(writer, "copy_bytes", (int64_t)totals->counters.copy_bytes);
-    json_key_int(writer, "copies", (int64_t)totals->counters.copies);
-    json_key_int(writer, "host_copies", (int64_t)totals->counters.bytes_copied_on_host);
-    json_key_int(writer, "bytes_read", (int64_t)totals->counters.bytes_read);
-    json_key_int(writer, "cache_hits", (int64_t)totals->counters.cache_hits);
-    json_end_object(writer);
-    json_key(writer, "cpu");
-    json_begin_object(writer);
-    json_key_double(writer, "main_s", (double)totals->host_cpu_ns * 1e-9);
-    json_key_double(writer, "workers_s", (double)totals->counters.worker_cpu_ns * 1e-9);
-    json_key_double(writer, "process_s", (double)totals->process_cpu_ns * 1e-9);
-    json_key_double(writer, "read_s", (double)totals->counters.read_ns * 1e-9);
-    json_key_double(writer, "decode_s", (double)totals->counters.decode_ns * 1e-9);
-    json_end_object(writer);
+    json_key_double(writer, "setup_s", spent->setup_s);
+    json_key_double(writer, "settle_s", spent->settle_s);
+    json_key_double(writer, "timed_s", spent->timed_s);
 }
 
 /* --- Plans ---------------------------------------------------------------------------------- */
@@ -233,14 +164,16 @@ static void write_plans(const struct round *round, struct json_writer *writer)
 
 /* --- One cell ------------------------------------------------------------------------------- */
 
-/* Untimed steps in the cell's own settings: two rings at least, and `settle_s` seconds; with a cache,
- * which is empty in a loader that was just opened, a whole epoch. */
+/* Untimed steps in the cell's own settings: two rings at least, and `settle_s` seconds; with a cache
+ * that no cell of this round has filled, a whole epoch. */
 static enum status settle(struct round *round, struct job *job, train_loop *loop)
 {
     const uint64_t from = clock_now_ns();
     uint32_t chunk = 2 * (uint32_t)job->train_layout.slots;
     struct train_epoch epoch;
-    if (job->settings.loader.cache != CACHE_NONE) {
+    struct loader_counters now;
+    loader_read_counters(job->train_loader, &now);
+    if (job->settings.loader.cache != CACHE_NONE && now.cache_images == 0) {
         chunk = 0;
     }
     do {
@@ -250,14 +183,14 @@ static enum status settle(struct round *round, struct job *job, train_loop *loop
     return STATUS_OK;
 }
 
-static enum status run_epochs(struct round *round, train_loop *loop, struct totals *totals)
+static enum status run_epochs(struct round *round, train_loop *loop, struct round_totals *totals)
 {
     const uint64_t cpu = clock_process_cpu_ns();
     totals->loss_hash = HASH_START;
     for (int64_t e = 0; e < round->epochs; e++) {
         struct train_epoch epoch;
         TRY(train_loop_epoch(loop, (uint32_t)e, 0, 0, &epoch));
-        add_epoch(totals, &epoch);
+        round_totals_add(totals, &epoch);
     }
     totals->process_cpu_ns = clock_process_cpu_ns() - cpu;
     return STATUS_OK;
@@ -303,10 +236,24 @@ static enum status check_locked(const struct settings *settings,
     return STATUS_OK;
 }
 
-static void write_run(const struct settings *settings, const struct job *job,
-                      const struct totals *totals, const watch *seen, const struct timeline *line,
-                      uint64_t weights_hash, uint64_t plans_hash, struct json_writer *writer)
+/* A cell under way in a round. */
+struct cell_run {
+    const struct cell *cell;
+    const struct settings *settings; /* as recorded */
+    struct job *job;
+    train_loop *loop;
+    struct timeline *line;
+    struct spent spent;
+    uint64_t lap_ns; /* since when the time is not accounted for */
+    uint64_t plans_hash;
+};
+
+static void write_run(const struct cell_run *run, const struct round_totals *totals,
+                      const watch *seen, uint64_t weights_hash, struct json_writer *writer)
 {
+    const struct settings *settings = run->settings;
+    const struct job *job = run->job;
+    const struct timeline *line = run->line;
     struct loader_staging staging;
     char doubt[512];
     struct settings copy = *settings;
@@ -315,20 +262,24 @@ static void write_run(const struct settings *settings, const struct job *job,
     loader_read_staging(job->train_loader, &staging);
     json_key(writer, "settings");
     options_write(bindings, count, true, writer);
-    write_totals(totals, writer);
+    json_key_bool(writer, "timing", settings->timing);
+    round_totals_write(totals, settings->timing, writer);
     json_key(writer, "weights_hash");
     json_hex64(writer, weights_hash);
     json_key(writer, "plans_hash");
-    json_hex64(writer, plans_hash);
+    json_hex64(writer, run->plans_hash);
+    write_spent(&run->spent, writer);
     struct loader_counters now;
     loader_read_counters(job->train_loader, &now);
     json_key_int(writer, "cache_images", (int64_t)now.cache_images);
     json_key_bool(writer, "page_locked", staging.page_locked);
     json_key_double(writer, "lock_s", staging.lock_seconds);
     json_key_int(writer, "slots_bytes", (int64_t)staging.host_bytes);
-    json_key_string(writer, "marked", watch_describe(seen, doubt, sizeof doubt));
-    json_key(writer, "watch");
-    watch_write(seen, writer);
+    json_key_string(writer, "marked", seen ? watch_describe(seen, doubt, sizeof doubt) : "");
+    if (seen) {
+        json_key(writer, "watch");
+        watch_write(seen, writer);
+    }
     json_key(writer, "timeline");
     json_begin_array(writer);
     for (size_t i = 0; i < line->count; i++) {
@@ -342,37 +293,48 @@ static void write_run(const struct settings *settings, const struct job *job,
     json_end_array(writer);
 }
 
-static enum status time_cell(struct round *round, const struct cell *cell,
-                             const struct settings *settings, struct job *job, train_loop *loop,
-                             struct timeline *line, uint64_t plans_hash, struct json_writer *writer)
+static enum status prepare_cell(struct round *round, struct cell_run *run)
 {
     struct loader_staging staging;
-    loader_read_staging(job->train_loader, &staging);
-    TRY(check_locked(settings, &staging));
-    TRY(settle(round, job, loop));
-    TRY(job_reset_weights(job));
-    if (is_spoiled(round, cell, "weights")) {
-        TRY(spoil_weights(job));
+    loader_read_staging(run->job->train_loader, &staging);
+    TRY(check_locked(run->settings, &staging));
+    TRY(settle(round, run->job, run->loop));
+    TRY(job_reset_weights(run->job));
+    if (is_spoiled(round, run->cell, "weights")) {
+        TRY(spoil_weights(run->job));
     }
-    struct totals totals = {.epoch_s = calloc((size_t)round->epochs, sizeof(double))};
+    run->line->count = 0;
+    run->line->steps_left = run->settings->timing ? round->timeline_steps : 0;
+    return STATUS_OK;
+}
+
+static enum status time_cell(struct round *round, struct cell_run *run, struct json_writer *writer)
+{
+    TRY(prepare_cell(round, run));
+    struct round_totals totals = {.epoch_s = calloc((size_t)round->epochs, sizeof(double))};
     watch *seen = NULL;
+    enum status status = STATUS_OK;
     if (!totals.epoch_s) {
         return FAIL(STATUS_NO_MEMORY, "no memory for the times of %lld epochs",
                     (long long)round->epochs);
     }
-    line->count = 0;
-    line->steps_left = round->timeline_steps;
-    enum status status = watch_open(job->dev, WATCH_PERIOD_S, &seen);
+    if (run->settings->timing) {
+        status = watch_open(run->job->dev, WATCH_PERIOD_S, &seen);
+    }
+    run->spent.settle_s = lap(&run->lap_ns);
     if (status == STATUS_OK) {
-        status = run_epochs(round, loop, &totals);
+        status = run_epochs(round, run->loop, &totals);
+    }
+    run->spent.timed_s = totals.seconds;
+    if (seen) {
         watch_stop(seen);
     }
     uint64_t weights_hash = 0;
     if (status == STATUS_OK) {
-        status = network_weights_hash(job->net, &weights_hash);
+        status = network_weights_hash(run->job->net, &weights_hash);
     }
     if (status == STATUS_OK) {
-        write_run(settings, job, &totals, seen, line, weights_hash, plans_hash, writer);
+        write_run(run, &totals, seen, weights_hash, writer);
     }
     watch_close(&seen);
     free(totals.epoch_s);
@@ -387,6 +349,7 @@ static enum status open_shared(struct round *round, const struct settings *setti
     if (round->dev && strcmp(text, round->opened_for) == 0) {
         return STATUS_OK;
     }
+    loader_cache_destroy(&round->cache);
     dataset_close(&round->train_set);
     dataset_close(&round->parts.val_set);
     device_close(&round->dev);
@@ -398,47 +361,59 @@ static enum status open_shared(struct round *round, const struct settings *setti
     return STATUS_OK;
 }
 
-static enum status run_cell(struct round *round, const struct cell *cell,
+static enum status open_cell(struct round *round, const struct settings *settings,
+                             struct cell_run *run)
+{
+    static struct timeline line;
+    const struct train_hooks hooks = {.context = &line, .seen = note_step};
+    struct settings opened = *settings;
+    /* What is recorded stays as it was: only the bits can tell. */
+    if (is_spoiled(round, run->cell, "batches")) {
+        opened.loader.mean[0] += 0.01F;
+    }
+    TRY(open_shared(round, settings));
+    TRY(job_open(&opened, JOB_TRAIN_ALONE, &round->parts, round->request.plans, run->job));
+    loader_give_cache(run->job->train_loader, &round->cache);
+    TRY(note_plans(round, &run->plans_hash));
+    TRY(train_loop_open(run->job, &hooks, &run->loop));
+    run->line = &line;
+    run->spent.setup_s = lap(&run->lap_ns);
+    return STATUS_OK;
+}
+
+static enum status run_cell(struct round *round, const struct cell *cell, struct spent *sum,
                             struct json_writer *writer)
 {
     struct settings settings;
     struct job job = {0};
-    train_loop *loop = NULL;
-    static struct timeline line;
-    uint64_t plans_hash = 0;
+    struct cell_run run = {
+        .cell = cell, .settings = &settings, .job = &job, .lap_ns = clock_now_ns()};
     TRY(cells_settings(&round->request.job, cell, &settings));
     settings.replan = round->other_plans && cell->arithmetic;
     if (is_spoiled(round, cell, "workers")) {
         settings.loader.num_workers++;
     }
-    /* What is recorded stays as it was: only the bits can tell. */
-    struct settings opened = settings;
-    if (is_spoiled(round, cell, "batches")) {
-        opened.loader.mean[0] += 0.01F;
-    }
-    TRY(open_shared(round, &settings));
-    const struct train_hooks hooks = {.context = &line, .seen = note_step};
-    enum status status =
-        job_open(&opened, JOB_TRAIN_ALONE, &round->parts, round->request.plans, &job);
+    enum status status = open_cell(round, &settings, &run);
     if (status == STATUS_OK) {
-        status = note_plans(round, &plans_hash);
-    }
-    if (status == STATUS_OK) {
-        status = train_loop_open(&job, &hooks, &loop);
-    }
-    if (status == STATUS_OK) {
-        status = time_cell(round, cell, &settings, &job, loop, &line, plans_hash, writer);
+        status = time_cell(round, &run, writer);
     }
     if (status == STATUS_OK) {
         status = device_synchronize(job.dev);
     }
-    train_loop_close(&loop);
+    train_loop_close(&run.loop);
+    if (job.train_loader) {
+        loader_close_keeping(&job.train_loader, &round->cache);
+    }
     job_close(&job);
+    sum->setup_s += run.spent.setup_s;
+    sum->settle_s += run.spent.settle_s;
+    sum->timed_s += run.spent.timed_s;
     return status;
 }
 
 static void close_shared(struct round *round)
 {
+    loader_cache_destroy(&round->cache);
     dataset_close(&round->train_set);
     dataset_close(&round->parts.val_set);
     device_close(&round->dev);
@@ -447,7 +422,7 @@ static void close_shared(struct round *round)
     }
 }
 
-static enum status run_order(struct round *round, const struct json_value *order,
+static enum status run_order(struct round *round, const struct json_value *order, struct spent *sum,
                              struct json_writer *writer)
 {
     for (size_t place = 0; place < order->count; place++) {
@@ -461,7 +436,7 @@ static enum status run_order(struct round *round, const struct json_value *order
         json_begin_object(writer);
         json_key_string(writer, "cell", cell->name);
         json_key_int(writer, "place", (int64_t)place);
-        const enum status status = run_cell(round, cell, writer);
+        const enum status status = run_cell(round, cell, sum, writer);
         if (status != STATUS_OK) {
             status_prefix("cell \"%s\"", cell->name);
             return status;
@@ -474,7 +449,9 @@ static enum status run_order(struct round *round, const struct json_value *order
 enum status round_run(const struct json_value *root, struct json_writer *answer)
 {
     static struct round round;
+    struct spent sum = {0};
     memset(&round, 0, sizeof round);
+    const uint64_t begin_ns = clock_now_ns();
     TRY(request_read(root, &round.request));
     const struct json_value *order = json_member(root, "order");
     round.epochs = json_member_int(root, "epochs", 0);
@@ -488,12 +465,16 @@ enum status round_run(const struct json_value *root, struct json_writer *answer)
     json_begin_object(answer);
     json_key(answer, "runs");
     json_begin_array(answer);
-    enum status status = run_order(&round, order, answer);
+    enum status status = run_order(&round, order, &sum, answer);
     if (status == STATUS_OK) {
         json_end_array(answer);
         write_plans(&round, answer);
-        json_end_object(answer);
     }
     close_shared(&round);
+    if (status == STATUS_OK) {
+        write_spent(&sum, answer);
+        json_key_double(answer, "inside_s", clock_seconds(begin_ns, clock_now_ns()));
+        json_end_object(answer);
+    }
     return status;
 }
