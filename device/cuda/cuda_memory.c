@@ -82,6 +82,9 @@ enum status cuda__need_workspace(struct cuda_device *dev, size_t bytes)
     dev->generation++;
     size_t rounded = size_align(bytes, (size_t)1 << 20);
     TRY(cuda__allocate(dev, rounded, "workspace", &dev->workspace));
+    /* cuDNN promises to need no zeros there; some of its kernels read before they write. */
+    CUDA_TRY(cudaMemset(dev->workspace, 0, rounded));
+    CUDA_TRY(cudaDeviceSynchronize());
     dev->workspace_bytes = rounded;
     return STATUS_OK;
 }

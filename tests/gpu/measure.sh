@@ -21,14 +21,8 @@ scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
 mkdir -p "$OUT"
 cache=$OUT/plans.json
-failed=0
-
-part() {
-    printf '\n=== %s (%d s so far)\n' "$*" "$SECONDS"
-}
-check() {
-    "$@" || { printf 'FAILED: %s\n' "$*"; failed=1; }
-}
+# shellcheck source=tests/gpu/common.sh
+. tests/gpu/common.sh
 
 right() {
     part "gradients and losses against PyTorch"
@@ -53,11 +47,12 @@ PY
 }
 
 # A loader with a planted fault must be caught by --verify-batches within 2,000 steps, and the real one
-# must pass the same run.
+# must pass the same run. The step must take longer than loading a batch: then copies queue up behind
+# steps, and a slot that is refilled too early is refilled before it was copied.
 faults() {
     local fault program status
     part "planted faults against --verify-batches"
-    many_photos
+    many_photos 10
     for fault in NONE REUSE NO_WAIT; do
         program=$PINLINE
         if [ "$fault" != NONE ]; then
@@ -65,8 +60,8 @@ faults() {
                 >"$scratch/$fault.log" 2>&1 || cat "$scratch/$fault.log"
             program=$scratch/$fault/pinline
         fi
-        "$program" train --data "$scratch/photos" --model probe --size 224 --transfer f32 --cache decoded \
-            --pin-memory --non-blocking --copy-stream dedicated --prefetch 4 --num-workers 8 --verify-batches \
+        "$program" train --data "$scratch/photos" --model smallcnn --precision bf16 --size 224 \
+            --transfer f32 --cache decoded --pin-memory --non-blocking --copy-stream dedicated --prefetch 4 --num-workers 8 --verify-batches \
             --max-steps 2000 --epochs 1000 --eval-every 0 --lr 0.001 --overwrite --quiet --out "$scratch/run" \
             --plan-cache "$cache" --plan-candidates "$CANDIDATES" >"$scratch/$fault.out" 2>&1
         status=$?
@@ -86,7 +81,7 @@ learn() {
 
 copies() {
     part "copies of a job that is bound by them: probe, 224, f32, decoded in memory"
-    many_photos
+    many_photos 10
     check "$PINLINE" ablate --data "$scratch/photos" --val-fraction 0 --model probe --size 224 --transfer f32 --cache decoded \
         --rounds 2 --settle 1 --ceiling-seconds 0.5 --copy-stream both --overwrite \
         --out "$OUT/copies" --plan-cache "$cache" --plan-candidates "$CANDIDATES"
@@ -132,21 +127,9 @@ END
     fi
 }
 
-# Photographs are few: each is listed several times through links, for an epoch that lasts.
-many_photos() {
-    local copy
-    [ ! -d "$scratch/photos" ] || return 0
-    for copy in 1 2 3 4 5 6 7 8 9 10; do
-        (cd "$PHOTOS/train" && find . -type f) | while read -r file; do
-            mkdir -p "$scratch/photos/train/$(dirname "$file")"
-            ln -s "$PHOTOS/train/$file" "$scratch/photos/train/$(dirname "$file")/$copy-$(basename "$file")"
-        done
-    done
-}
-
 cells() {
     local workers
-    many_photos
+    many_photos 10
     for workers in $WORKERS; do
         part "eight cells: photographs at 224, $workers workers"
         check "$PINLINE" ablate --data "$scratch/photos" --val-fraction 0 --size 224 --num-workers "$workers" --rounds "$ROUNDS" \

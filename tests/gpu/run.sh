@@ -13,6 +13,7 @@ JOBS=${JOBS:-4}
 LIMIT=${LIMIT:-300}
 MEASURE=${MEASURE:-smallcnn-32}
 OUT=${OUT:-$(mktemp -d)}
+mkdir -p "$OUT" || exit 1
 
 # The cases of a program are the names between START_TEST( and ).
 cases() {

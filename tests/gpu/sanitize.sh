@@ -8,6 +8,7 @@ PINLINE=${1:-build/pinline}
 shift || true
 TOOLS=${*:-memcheck initcheck}
 OUT=${OUT:-$(mktemp -d)}
+mkdir -p "$OUT" || exit 1
 MODELS=${MODELS:-smallcnn}
 PRECISIONS=${PRECISIONS:-bf16}
 failed=0
@@ -40,9 +41,9 @@ for model in $MODELS; do
             status=$?
             summary=$(grep -E 'ERROR SUMMARY|LEAK SUMMARY' "$log" | sed 's/^=* *//' | tr '\n' ' ')
             echo "$tool $model $precision: status $status; ${summary:-no summary}"
-            # Kernels in which something was reported.
-            grep -oE '(at|by) .*(\+0x|in )[^ ]*' "$log" | sed 's/+0x.*//' | sort | uniq -c |
-                sort -rn | head -12
+            # Kernels in which something was reported, and the first report in full.
+            grep -oE ' at [^ ]+.*\+0x' "$log" | sed 's/+0x.*//' | sort | uniq -c | sort -rn | head -12
+            grep -m1 -A 12 -iE 'uninitialized|invalid|out.of.bounds|leaked [0-9]' "$log"
             if [ $status -ne 0 ] || ! grep -q 'ERROR SUMMARY: 0 errors' "$log"; then
                 failed=1
             fi
