@@ -24,10 +24,27 @@ struct advice_list {
 static const struct predict_cell plain = {false, false, false};
 static const struct predict_cell best = {true, true, true};
 
-static double seconds_of(const struct predict_ceilings *ceilings, const struct predict_cell *cell)
+/* What was measured, by kind of memory. */
+struct both_kinds {
+    struct predict_ceilings pageable, locked;
+};
+
+static const struct predict_ceilings *kind_of(const struct both_kinds *ceilings,
+                                              const struct predict_cell *cell)
+{
+    return cell->pin ? &ceilings->locked : &ceilings->pageable;
+}
+
+static double seconds_of(const struct both_kinds *ceilings, const struct predict_cell *cell)
 {
     enum predict_bound bound;
-    return predict_formula(ceilings, cell, &bound);
+    return predict_formula(kind_of(ceilings, cell), cell, &bound);
+}
+
+static void scale_loader(struct both_kinds *ceilings, double factor)
+{
+    ceilings->pageable.loader_s *= factor;
+    ceilings->locked.loader_s *= factor;
 }
 
 static void advise(struct advice_list *list, double factor, const char *text)
@@ -41,9 +58,10 @@ static void advise(struct advice_list *list, double factor, const char *text)
 
 /* Which part a cell waits for. Where copy and step follow each other, the longer of the two; both,
  * when they are within a third of each other. */
-static enum predict_bound bound_of(const struct predict_ceilings *now,
+static enum predict_bound bound_of(const struct both_kinds *ceilings,
                                    const struct predict_cell *cell)
 {
+    const struct predict_ceilings *now = kind_of(ceilings, cell);
     enum predict_bound bound;
     predict_formula(now, cell, &bound);
     if (bound != PREDICT_SERIAL) {
@@ -61,44 +79,46 @@ static enum predict_bound bound_of(const struct predict_ceilings *now,
 }
 
 /* Twice the batch: what grows with it does, and what a step costs however large it is stays. */
-static double larger_batch(const struct predict_ceilings *now, double best_s)
+static double larger_batch(const struct both_kinds *now, double best_s)
 {
-    struct predict_ceilings twice = *now;
-    twice.loader_s *= 2;
-    twice.step_s *= 2;
-    twice.copy_pageable_s *= 2;
-    twice.copy_locked_s *= 2;
+    struct both_kinds twice = *now;
+    twice.locked.loader_s *= 2;
+    twice.locked.step_s *= 2;
+    twice.locked.copy_locked_s *= 2;
     return 2 * best_s / seconds_of(&twice, &best);
 }
 
-static void advise_loader(const struct ablation *a, const struct predict_ceilings *now,
-                          double best_s, struct advice_list *list)
+static void advise_loader(const struct ablation *a, const struct both_kinds *now, double best_s,
+                          struct advice_list *list)
 {
     const struct loader_settings *job = &a->job.loader;
     const struct json_value *machine = ablate__from_ceilings(a, "machine");
     const int cpus = (int)json_member_int(machine, "cpus_allowed", 0);
     const double read_share = json_member_double(a->found, "read_share", 0);
     const double decode_share = json_member_double(a->found, "decode_share", 0);
-    struct predict_ceilings changed = *now;
+    struct both_kinds changed = *now;
     char text[sizeof list->items[0].what];
     if (job->num_workers >= 1 && cpus - 1 > job->num_workers) {
-        changed.loader_s = now->loader_s * job->num_workers / (cpus - 1);
+        scale_loader(&changed, (double)job->num_workers / (cpus - 1));
         snprintf(text, sizeof text, "--num-workers %d instead of %d", cpus - 1, job->num_workers);
         advise(list, best_s / seconds_of(&changed, &best), text);
     }
     if (job->cache == CACHE_DECODED) {
         return;
     }
-    changed.loader_s = now->loader_s * (1 - decode_share);
+    changed = *now;
+    scale_loader(&changed, 1 - decode_share);
     snprintf(text, sizeof text,
              "--cache decoded, or a set packed decoded at this size: decoding is %.0f %% of the "
              "workers' time",
              100 * decode_share);
     advise(list, best_s / seconds_of(&changed, &best), text);
-    changed.loader_s = now->loader_s * (1 - decode_share / 2);
+    changed = *now;
+    scale_loader(&changed, 1 - decode_share / 2);
     advise(list, best_s / seconds_of(&changed, &best),
            "images stored at about the size that is trained on, if that halves decoding");
-    changed.loader_s = now->loader_s * (1 - read_share);
+    changed = *now;
+    scale_loader(&changed, 1 - read_share);
     snprintf(text, sizeof text,
              "--cache encoded, or a packed set: opening and reading files is %.0f %% of the "
              "workers' time",
@@ -108,41 +128,43 @@ static void advise_loader(const struct ablation *a, const struct predict_ceiling
 
 /* Each proposal against the job in its best cell, so that what the flags bring is not counted
  * twice. */
-static void collect(const struct ablation *a, const struct predict_ceilings *now,
+static void collect(const struct ablation *a, const struct both_kinds *now,
                     struct advice_list *list)
 {
     const double default_s = seconds_of(now, &plain);
     const double best_s = seconds_of(now, &best);
-    struct predict_ceilings changed = *now;
+    struct both_kinds changed = *now;
     advise(list, default_s / best_s,
            "--pin-memory --non-blocking --copy-stream dedicated, against the default cell");
     advise_loader(a, now, best_s, list);
     if (a->job.loader.transfer == TRANSFER_F32) {
         /* Workers write a quarter of the bytes as well; that is not counted. */
-        changed.copy_locked_s = now->copy_locked_s / 4;
+        changed.locked.copy_locked_s = now->locked.copy_locked_s / 4;
+        changed.pageable.copy_pageable_s = now->pageable.copy_pageable_s / 4;
+        changed.locked.loader_s = now->locked.loader_quiet_s;
+        changed.pageable.loader_s = now->pageable.loader_quiet_s;
         advise(list, best_s / seconds_of(&changed, &best),
                "--transfer u8 instead of f32, in the best cell");
-        changed = *now;
-        changed.copy_pageable_s = now->copy_pageable_s / 4;
         advise(list, default_s / seconds_of(&changed, &plain),
                "--transfer u8 instead of f32, in the default cell");
     }
     advise(list, larger_batch(now, best_s),
            "twice the --batch-size, if loader, copy and step then take twice as long");
-    const bool step_is_limit = now->step_s >= 0.98 * best_s && a->job.step_seconds <= 0;
+    const bool step_is_limit = now->locked.step_s >= 0.98 * best_s && a->job.step_seconds <= 0;
     if (step_is_limit && a->job.device.precision != PRECISION_BF16) {
         advise(list, 0, "--precision bf16, since the step is the limit");
     }
 }
 
-static void describe(const struct ablation *a, const struct predict_ceilings *now,
+static void describe(const struct ablation *a, const struct both_kinds *kinds,
                      enum predict_bound bound, enum predict_bound best_bound, char *text,
                      size_t bytes)
 {
+    const struct predict_ceilings *now = &kinds->pageable;
     static const char *const with_flags[] = {
         "the loader would be next", "copying would still be it", "the step would be next",
         "the host's issuing would be next", "copying and the step would be"};
-    const double best_s = seconds_of(now, &best), default_s = seconds_of(now, &plain);
+    const double best_s = seconds_of(kinds, &best), default_s = seconds_of(kinds, &plain);
     const double busy = best_s > 0 ? 100 * now->step_s / best_s : 0;
     switch (bound) {
     case PREDICT_LOADER:
@@ -169,22 +191,30 @@ static void describe(const struct ablation *a, const struct predict_ceilings *no
                  "The host bounds this job: issuing a step takes %.2f ms, the step itself %.2f ms",
                  now->issue_s * 1e3, now->step_s * 1e3);
         break;
-    case PREDICT_COMPUTE:
+    case PREDICT_COMPUTE: {
+        char otherwise[80] = "";
+        const double locked_s = kinds->locked.step_s;
+        if (locked_s > 1.05 * now->step_s || locked_s < 0.95 * now->step_s) {
+            snprintf(otherwise, sizeof otherwise, " (%.2f ms beside page-locked slots)",
+                     locked_s * 1e3);
+        }
         snprintf(text, bytes,
-                 "The step bounds this job: it takes %.2f ms a batch, the loader %.2f ms, a copy "
+                 "The step bounds this job: it takes %.2f ms a batch%s, the loader %.2f ms, a copy "
                  "%.2f ms pageable and %.2f ms page-locked",
-                 now->step_s * 1e3, now->loader_s * 1e3, now->copy_pageable_s * 1e3,
+                 now->step_s * 1e3, otherwise, now->loader_s * 1e3, now->copy_pageable_s * 1e3,
                  now->copy_locked_s * 1e3);
         break;
+    }
     }
 }
 
 void ablate__write_diagnosis(const struct ablation *a, struct json_writer *writer)
 {
-    struct predict_ceilings now;
+    struct both_kinds now;
     struct advice_list list = {.count = 0};
     char headline[500];
-    ceilings_read(a->found, a->batches, &now);
+    ceilings_read(a->found, a->batches, false, &now.pageable);
+    ceilings_read(a->found, a->batches, true, &now.locked);
     const enum predict_bound bound = bound_of(&now, &plain), best_bound = bound_of(&now, &best);
     describe(a, &now, bound, best_bound, headline, sizeof headline);
     collect(a, &now, &list);

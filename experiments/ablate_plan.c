@@ -27,6 +27,7 @@ static char *rest_of_settings(const struct ablation *a, const struct settings *s
     copy.loader.pin_how = a->job.loader.pin_how;
     copy.loader.non_blocking = a->job.loader.non_blocking;
     copy.loader.copy_stream = a->job.loader.copy_stream;
+    copy.timing = a->job.timing;
     FILE *memory = open_memstream(&text, &bytes);
     if (memory) {
         struct json_writer writer;
@@ -49,9 +50,7 @@ static bool keeps_ceilings(const struct ablation *a, const struct settings *sett
 
 void ablate__predict(struct ablation *a)
 {
-    struct predict_ceilings ceilings;
     const int64_t full = a->job.loader.batch_size;
-    ceilings_read(a->found, a->batches, &ceilings);
     /* The ceilings are those of full batches. */
     const double per_batch = (double)(a->samples < full ? a->samples : full);
     const double loader_locked_s = json_member_double(a->found, "loader_pinned_s", 0);
@@ -66,12 +65,11 @@ void ablate__predict(struct ablation *a)
         /* Where the ceilings are another cell's, the figures serve planning alone. */
         prediction->known = keeps_ceilings(a, &settings);
         const struct predict_cell cell = cells_prediction(&settings);
-        struct predict_ceilings own = ceilings;
-        if (cell.pin && loader_locked_s > 0) {
-            own.loader_s = loader_locked_s;
-        }
+        struct predict_ceilings own;
+        ceilings_read(a->found, a->batches, cell.pin, &own);
         if (settings.device.spin && loader_locked_s > 0 && loader_busy_s > 0) {
             own.loader_s *= loader_busy_s / loader_locked_s;
+            own.loader_quiet_s *= loader_busy_s / loader_locked_s;
         }
         const int epochs = a->batches > 100000 ? 1 : SIMULATED_EPOCHS;
         prediction->formula = per_batch / predict_formula(&own, &cell, &prediction->bound);

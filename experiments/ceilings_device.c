@@ -88,7 +88,7 @@ static enum status time_group(struct bench *bench, const struct step *step, int 
 
 /* Groups of steps that follow each other without a gap, of a length that fits the time; the median
  * of the groups. */
-static enum status time_steps(struct bench *bench, const struct step *step)
+static enum status time_steps(struct bench *bench, const struct step *step, double *step_s)
 {
     double group_s = 0, times[STEP_GROUPS];
     const double wanted_s = bench->seconds / STEP_GROUPS;
@@ -108,14 +108,14 @@ static enum status time_steps(struct bench *bench, const struct step *step)
         TRY(time_group(bench, step, steps, &group_s));
         times[count++] = group_s / steps;
     } while (count < LEAST_GROUPS || (count < STEP_GROUPS && is_time_left(bench, begin)));
-    bench->found.step_s = statistics_median(times, count);
+    *step_s = statistics_median(times, count);
     return STATUS_OK;
 }
 
 /* Host time of issuing a step behind an idle stream; and what a step costs beyond itself when the
  * host begins it with an idle device and sees its end: the way of the first launch to the device, and
  * the host's waking up. */
-static enum status time_issue(struct bench *bench, const struct step *step)
+static enum status time_issue(struct bench *bench, const struct step *step, double step_s)
 {
     struct job *job = &bench->job;
     struct found *found = &bench->found;
@@ -139,15 +139,16 @@ static enum status time_issue(struct bench *bench, const struct step *step)
     const bool is_step =
         facts.kind == DEVICE_HOST && job->settings.device.host_mode != HOST_SIMULATED;
     found->issue_s = is_step ? 0 : statistics_median(issue, count);
-    const double longer = found->step_s > found->issue_s ? found->step_s : found->issue_s;
+    const double longer = step_s > found->issue_s ? step_s : found->issue_s;
     /* The lower quartile, since what disturbs a wait only lengthens it. */
     const double beyond = statistics_quantile(whole, count, 0.25) - longer;
     found->wake_s = beyond > 0 ? beyond : 0;
     return STATUS_OK;
 }
 
-enum status ceilings__measure_step(struct bench *bench)
+enum status ceilings__measure_step(struct bench *bench, bool locked)
 {
+    double *step_s = &bench->found.step_s[locked];
     struct job *job = &bench->job;
     struct step step = {0};
     enum status status = keep_one_batch(bench, &step.slot, &step.n);
@@ -163,10 +164,11 @@ enum status ceilings__measure_step(struct bench *bench)
         status = device_event_create(job->dev, true, &step.to);
     }
     if (status == STATUS_OK) {
-        status = time_steps(bench, &step);
+        status = time_steps(bench, &step, step_s);
     }
-    if (status == STATUS_OK) {
-        status = time_issue(bench, &step);
+    /* Submitting and waking know nothing of the slots' memory. */
+    if (status == STATUS_OK && !locked) {
+        status = time_issue(bench, &step, *step_s);
     }
     device_event_destroy(job->dev, &step.from);
     device_event_destroy(job->dev, &step.to);
@@ -291,19 +293,16 @@ static enum status time_calls(struct bench *bench, struct copy_ring *ring, bool 
     return status;
 }
 
-enum status ceilings__measure_copies(struct bench *bench)
+enum status ceilings__measure_copies(struct bench *bench, bool locked)
 {
-    for (int locked = 0; locked < 2; locked++) {
-        struct copy_ring ring = {0};
-        enum status status = open_ring(bench, locked != 0, &ring);
-        if (status == STATUS_OK) {
-            status = time_copies(bench, &ring, &bench->found.copy_quiet_s[locked]);
-        }
-        if (status == STATUS_OK) {
-            status = time_calls(bench, &ring, locked != 0);
-        }
-        close_ring(bench, &ring);
-        TRY(status);
+    struct copy_ring ring = {0};
+    enum status status = open_ring(bench, locked, &ring);
+    if (status == STATUS_OK) {
+        status = time_copies(bench, &ring, &bench->found.copy_quiet_s[locked]);
     }
-    return STATUS_OK;
+    if (status == STATUS_OK) {
+        status = time_calls(bench, &ring, locked);
+    }
+    close_ring(bench, &ring);
+    return status;
 }

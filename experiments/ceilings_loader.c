@@ -148,11 +148,12 @@ static enum status read_cold(struct bench *bench, loader *from, struct series *s
     return STATUS_OK;
 }
 
-/* Fills a cache of decoded or encoded images, which is each loader's own; without one, a turn of the
- * ring. */
+/* A turn of the ring; where there is a cache and the first kind's loader did not leave it, an epoch. */
 static enum status read_warm_up(struct bench *bench, loader *from, struct series *series)
 {
-    const bool whole = bench->settings.loader.cache != CACHE_NONE;
+    struct loader_counters counters;
+    loader_read_counters(from, &counters);
+    const bool whole = bench->settings.loader.cache != CACHE_NONE && counters.cache_images == 0;
     const uint64_t most = whole ? UINT64_MAX : 2 * (uint64_t)bench->job.train_layout.slots;
     return read_epoch(bench, from, 0, most, UINT64_MAX, false, series);
 }
@@ -223,6 +224,25 @@ static void note_shares(struct bench *bench, loader *from)
     }
 }
 
+/* The same with each batch copied as it comes; and what the copies took beside it. */
+static enum status time_copying(struct bench *bench, bool locked, loader *from,
+                                struct series *series)
+{
+    struct found *found = &bench->found;
+    double spread;
+    TRY(read_timed(bench, from, true, series));
+    take_loader(bench, series, &found->loader_copying_s[locked], &spread);
+    if (series->copy_count > 0) {
+        found->copy_s[locked] = statistics_median(series->copies, series->copy_count);
+    } else {
+        struct loader_counters counters;
+        loader_read_counters(from, &counters);
+        found->copy_s[locked] =
+            counters.copies > 0 ? counters.copy_device_ms * 1e-3 / (double)counters.copies : 0;
+    }
+    return STATUS_OK;
+}
+
 static enum status measure_kind(struct bench *bench, bool locked, loader *from,
                                 struct series *series)
 {
@@ -239,41 +259,21 @@ static enum status measure_kind(struct bench *bench, bool locked, loader *from,
     }
     TRY(read_timed(bench, from, false, series));
     take_loader(bench, series, &found->loader_s[locked], locked ? &spread : &found->loader_spread);
-    if (locked) {
-        TRY(time_beside_spinner(bench, from, series));
-    } else {
+    if (!locked) {
         note_shares(bench, from);
+    } else if (bench->settings.device.spin) {
+        TRY(time_beside_spinner(bench, from, series));
     }
-    TRY(read_timed(bench, from, true, series));
-    if (series->copy_count > 0) {
-        found->copy_s[locked] = statistics_median(series->copies, series->copy_count);
-    } else {
-        struct loader_counters counters;
-        loader_read_counters(from, &counters);
-        found->copy_s[locked] =
-            counters.copies > 0 ? counters.copy_device_ms * 1e-3 / (double)counters.copies : 0;
-    }
-    return STATUS_OK;
+    return time_copying(bench, locked, from, series);
 }
 
-enum status ceilings__measure_loader(struct bench *bench)
+enum status ceilings__measure_loader(struct bench *bench, bool locked)
 {
     struct series series = {.intervals = malloc(MOST_TIMES * sizeof(double)),
                             .copies = malloc(MOST_TIMES * sizeof(double))};
-    enum status status = series.intervals && series.copies
-                             ? STATUS_OK
-                             : FAIL(STATUS_NO_MEMORY, "no memory for times");
-    for (int locked = 0; status == STATUS_OK && locked < 2; locked++) {
-        struct loader_settings settings = bench->settings.loader;
-        loader *from = NULL;
-        settings.pin_memory = locked ? PIN_ON : PIN_OFF;
-        status =
-            loader_open(&settings, bench->job.train_set, bench->job.dev, bench->job.compute, &from);
-        if (status == STATUS_OK) {
-            status = measure_kind(bench, locked != 0, from, &series);
-        }
-        loader_close(&from);
-    }
+    const enum status status = series.intervals && series.copies
+                                   ? measure_kind(bench, locked, bench->job.train_loader, &series)
+                                   : FAIL(STATUS_NO_MEMORY, "no memory for times");
     free(series.intervals);
     free(series.copies);
     return status;

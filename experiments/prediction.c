@@ -26,7 +26,7 @@ static bool waits_on_compute(const struct predict_ceilings *in, const struct pre
 
 double predict_trivial(const struct predict_ceilings *in)
 {
-    return larger(in->loader_s, in->step_s);
+    return larger(in->loader_quiet_s, in->step_s);
 }
 
 double predict_formula(const struct predict_ceilings *in, const struct predict_cell *cell,

@@ -11,7 +11,8 @@
 
 /* What was measured. All times >= 0. */
 struct predict_ceilings {
-    double loader_s;        /* D: the loader alone, per batch */
+    double loader_s;        /* D: the loader, per batch, while each batch is copied as it comes */
+    double loader_quiet_s;  /* the loader alone, without copies */
     double loader_spread;   /* standard deviation of a batch's decoding time over its mean */
     double first_batch_s;   /* from the beginning of an epoch to its first batch */
     double step_s;          /* S: a step whose batch is on the device already */
@@ -51,7 +52,7 @@ const char *predict_bound_text(enum predict_bound bound); /* "loader", "copy", .
 double predict_formula(const struct predict_ceilings *ceilings, const struct predict_cell *cell,
                        enum predict_bound *bound);
 
-/* The trivial prediction, max(D, S): what a comparison would say that knows no copies. */
+/* The trivial prediction, max(D, S) with the loader alone: what a comparison would say that knows no copies. */
 double predict_trivial(const struct predict_ceilings *ceilings);
 
 /* Seconds a batch over whole epochs, simulated from an empty ring at each epoch's start to the last

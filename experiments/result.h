@@ -15,15 +15,15 @@
  *                  "batches": 100, "samples": 6400, "batch_bytes": 9633792,
  *                  "working_set_bytes": 123, "last_level_cache_bytes": 123},
  *     "ceilings": {"loader_s": 0.01, "loader_pinned_s": 0.01, "loader_busy_s": 0.01,
- *                  "loader_spread": 0.1, "read_share": 0.1, "decode_share": 0.8,
+ *                  "loader_copying_s": 0.01, "loader_copying_pinned_s": 0.01, "loader_spread": 0.1, "read_share": 0.1, "decode_share": 0.8,
  *                  "cold_loader_s": 0.02, "cold_read_bytes": 1, "cold_major_faults": 1,
- *                  "emulated_step_s": 0, "first_batch_s": 0.02, "step_s": 0.005,
+ *                  "emulated_step_s": 0, "first_batch_s": 0.02, "step_s": 0.005, "step_pinned_s": 0.005,
  *                  "issue_s": 0.0003, "wake_s": 0.00005, "copy_pageable_s": 0.009,
  *                  "copy_locked_s": 0.0002, "copy_pageable_quiet_s": 0.008,
  *                  "copy_locked_quiet_s": 0.0002, "call_pageable_s": 0.009,
  *                  "call_pageable_busy_s": 0.014, "call_locked_s": 0.00001,
  *                  "call_locked_busy_s": 0.00001, "pageable_drains": true, "slots": 8,
- *                  "lock_s": 0.01, "measured_in_s": 5.1},
+ *                  "lock_s": 0.01, "open_s": 1.1, "cell_s": 0.1, "measured_in_s": 5.1},
  *     "predictions": [{"cell": "default", "samples_per_s": 1.0, "formula_samples_per_s": 1.0,
  *                      "trivial_samples_per_s": 1.0, "bound": "loader"}, ...],
  *     "cells": [{"name": "default", "repeats": false, "arithmetic": false, "settings": {...},
@@ -50,7 +50,10 @@
  *   }
  *
  * A loader's ceiling is the time of a full batch: loader_s into pageable slots, loader_pinned_s into
- * page-locked ones, loader_busy_s the same beside a thread that spins. wake_s is what a step costs
+ * page-locked ones, loader_copying_s and loader_copying_pinned_s while each batch is copied as it
+ * comes, loader_busy_s into page-locked ones beside a thread that spins (0 where the job's host
+ * sleeps). step_s is with pageable slots, step_pinned_s with page-locked ones. open_s is for the
+ * device and the sets, cell_s for opening a cell whose plans are known. wake_s is what a step costs
  * beyond itself when the host begins it with an idle device and sees its end.
  *
  * Times are seconds; host, device, counters and cpu are sums over the timed epochs of one cell-run.

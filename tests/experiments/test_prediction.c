@@ -18,6 +18,7 @@ static const struct predict_cell dedicated_both = {true, true, true};
 static struct predict_ceilings copy_bound(void)
 {
     return (struct predict_ceilings){.loader_s = 0.001,
+                                     .loader_quiet_s = 0.001,
                                      .step_s = 0.0052,
                                      .issue_s = 0.0001,
                                      .copy_pageable_s = 0.009,
@@ -57,6 +58,10 @@ START_TEST(test_formulas)
     in.issue_s = 0.03;
     check_formula(&in, &cell_both, 0.03, PREDICT_HOST);
     ck_assert_double_eq_tol(predict_trivial(&in), 0.0052, 1e-12);
+    /* It knows no copies, nor what they cost the loader. */
+    in.loader_s = 0.01;
+    in.loader_quiet_s = 0.006;
+    ck_assert_double_eq_tol(predict_trivial(&in), 0.006, 1e-12);
 }
 END_TEST
 
