@@ -176,6 +176,9 @@ struct image_output {
     void *pixels;  /* the caller's; IMAGE_F32 needs the alignment of float. Undefined on failure */
     float mean[3]; /* IMAGE_F32 alone, in units of 0 .. 1 */
     float std[3];  /* > 0 */
+    /* A wish: write past the cache where that is possible, for memory that nobody reads soon. The
+     * bytes are the same, and they are in memory for every thread that learns of them afterwards. */
+    bool streamed;
 };
 
 /*

@@ -97,9 +97,7 @@ static enum status render_rgb(struct image_decoder *decoder, const uint8_t *pixe
 
     TRY(resample_begin(resample, view, output, width, height, 0));
     TRY(resample_layout(resample, 0, width));
-    for (uint32_t y = resample->top; y < resample->bottom; y++) {
-        resample_take(resample, y, pixels + (size_t)y * width * 3);
-    }
+    resample_take_all(resample, pixels);
     resample_finish(resample);
     return STATUS_OK;
 }
@@ -156,6 +154,7 @@ enum status image_render(image_decoder *decoder, const void *data, size_t bytes,
     struct image_bytes file = {data, bytes};
     enum status status = render_file(decoder, file, view, output);
 
+    resample_publish(&decoder->resample);
     image__trim(decoder);
     return status;
 }
@@ -165,10 +164,10 @@ enum status image_render_pixels(image_decoder *decoder, const uint8_t *pixels, u
                                 const struct image_output *output)
 {
     TRY(check_view(view, width, height));
-    if (channels == 1) {
-        return render_grey(decoder, pixels, width, height, view, output);
-    }
-    return render_rgb(decoder, pixels, width, height, view, output);
+    enum status status = channels == 1 ? render_grey(decoder, pixels, width, height, view, output)
+                                       : render_rgb(decoder, pixels, width, height, view, output);
+    resample_publish(&decoder->resample);
+    return status;
 }
 
 static enum status decode_file(struct image_decoder *decoder, struct image_bytes file,

@@ -38,14 +38,32 @@ size_t resample_bytes(const struct resample *resample)
            resample->line_capacity * sizeof(int16_t) + resample->narrow_capacity;
 }
 
-static void build_table(struct resample *resample)
+/* Whether the version in use computes what the table holds, for every byte of every channel. */
+static bool computes_table(const struct resample *resample)
+{
+    const struct resample_floats *floats = &resample->floats;
+    uint8_t bytes[3 * 256];
+    float computed[3 * 256], expected[3 * 256];
+
+    for (int value = 0; value < 256; value++) {
+        for (int channel = 0; channel < 3; channel++) {
+            bytes[3 * value + channel] = (uint8_t)value;
+            expected[3 * value + channel] = floats->table[channel][value];
+        }
+    }
+    resample->kernels->normalise(floats, bytes, 3 * 256, computed, false);
+    return memcmp(computed, expected, sizeof(expected)) == 0;
+}
+
+static void build_floats(struct resample *resample)
 {
     const struct image_output *output = &resample->output;
-    bool same = resample->table_valid;
+    struct resample_floats *floats = &resample->floats;
+    bool same = floats->built && floats->kernels == resample->kernels;
 
     for (int channel = 0; channel < 3; channel++) {
-        same = same && resample->table_mean[channel] == output->mean[channel] &&
-               resample->table_std[channel] == output->std[channel];
+        same = same && floats->mean[channel] == output->mean[channel] &&
+               floats->std[channel] == output->std[channel];
     }
     if (same) {
         return;
@@ -53,12 +71,19 @@ static void build_table(struct resample *resample)
     for (int channel = 0; channel < 3; channel++) {
         for (int value = 0; value < 256; value++) {
             float unit = (float)value / 255.0f;
-            resample->table[channel][value] = (unit - output->mean[channel]) / output->std[channel];
+            floats->table[channel][value] = (unit - output->mean[channel]) / output->std[channel];
         }
-        resample->table_mean[channel] = output->mean[channel];
-        resample->table_std[channel] = output->std[channel];
+        floats->mean[channel] = output->mean[channel];
+        floats->std[channel] = output->std[channel];
     }
-    resample->table_valid = true;
+    for (int i = 0; i < RESAMPLE_PERIOD; i++) {
+        floats->means[i] = output->mean[i % 3];
+        floats->stds[i] = output->std[i % 3];
+        floats->inverses[i] = 1.0f / output->std[i % 3];
+    }
+    floats->kernels = resample->kernels;
+    floats->computed = computes_table(resample);
+    floats->built = true;
 }
 
 /* Whether every row of the window is one of the resized picture. */
@@ -83,7 +108,7 @@ enum status resample_begin(struct resample *resample, const struct image_view *v
     resample->view = *view;
     resample->output = *output;
     if (output->format == IMAGE_F32) {
-        build_table(resample);
+        build_floats(resample);
         resample->narrow = resample__grow(resample->narrow, &resample->narrow_capacity,
                                           (size_t)view->width * 3, 1);
         if (resample->narrow == NULL) {
@@ -143,6 +168,31 @@ static uint8_t *bytes_of_row(struct resample *resample, uint32_t y)
     return (uint8_t *)resample->output.pixels + (size_t)y * resample->view.width * 3;
 }
 
+/* n bytes go to the output from row y on, as they are or as floats. */
+static void store(const struct resample *resample, const uint8_t *bytes, size_t n, uint32_t y)
+{
+    const struct image_output *output = &resample->output;
+    size_t at = (size_t)y * resample->view.width * 3;
+
+    if (output->format == IMAGE_U8) {
+        resample->kernels->copy(bytes, n, (uint8_t *)output->pixels + at, output->streamed);
+        return;
+    }
+    const struct resample_kernels *kernels =
+        resample->floats.computed ? resample->kernels : &resample_kernels_c;
+    kernels->normalise(&resample->floats, bytes, n, (float *)output->pixels + at, output->streamed);
+}
+
+/* Whether the output is the source from row `top` on, byte for byte or float for byte. */
+static bool is_copy(const struct resample *resample)
+{
+    const struct image_view *view = &resample->view;
+
+    return resample->vertical.straight && resample->horizontal.straight &&
+           resample->left == resample->origin && resample->row_pixels == view->width &&
+           is_inside(view);
+}
+
 /* Below so many bytes a row of our own and a copy of it cost less than libjpeg-turbo's writing past
  * the cache, which it does at aligned addresses: slots are aligned. */
 #define DIRECT_ROW_BYTES 1024
@@ -155,9 +205,7 @@ static bool is_direct(const struct resample *resample)
     if (view->width * 3 < DIRECT_ROW_BYTES && (uintptr_t)resample->output.pixels % 16 == 0) {
         return false;
     }
-    return resample->output.format == IMAGE_U8 && resample->vertical.straight &&
-           resample->horizontal.straight && resample->origin == resample->left &&
-           resample->row_pixels == view->width && is_inside(view);
+    return resample->output.format == IMAGE_U8 && is_copy(resample);
 }
 
 enum status resample_layout(struct resample *resample, uint32_t origin, uint32_t row_pixels)
@@ -214,28 +262,25 @@ uint8_t *resample_row(struct resample *resample, uint32_t y)
     return resample->ring + (y & (resample->ring_rows - 1)) * resample->ring_stride + ROW_OFFSET;
 }
 
-static void store_row(struct resample *resample, uint32_t y)
-{
-    if (resample->output.format == IMAGE_F32) {
-        size_t width = resample->view.width;
-        const uint8_t *from = resample->narrow;
-        float *to = (float *)resample->output.pixels + (size_t)y * width * 3;
-        for (size_t x = 0; x < width; x++) {
-            to[3 * x] = resample->table[0][from[3 * x]];
-            to[3 * x + 1] = resample->table[1][from[3 * x + 1]];
-            to[3 * x + 2] = resample->table[2][from[3 * x + 2]];
-        }
-    }
-}
-
 /* One row of the source under an axis that only picks pixels. `pixels` begins at axis->low. */
-static void pick(const uint8_t *pixels, const struct resample_axis *axis, uint8_t *out)
+static void pick(const struct resample *resample, const uint8_t *pixels, uint8_t *out)
 {
-    if (axis->straight) {
-        memcpy(out, pixels, (size_t)axis->count * 3);
-        return;
-    }
+    const struct resample_axis *axis = &resample->horizontal;
+    uint32_t run_end = axis->run_first + axis->run_count;
+
     for (uint32_t x = 0; x < axis->count; x++) {
+        if (x == axis->run_first && axis->run_count > 0) {
+            uint32_t first = axis->start[axis->run_mirrored ? run_end - 1 : x] - axis->low;
+            if (axis->run_mirrored) {
+                resample->kernels->mirror(pixels + (size_t)first * 3, axis->run_count,
+                                          out + (size_t)x * 3);
+            } else {
+                memcpy(out + (size_t)x * 3, pixels + (size_t)first * 3,
+                       (size_t)axis->run_count * 3);
+            }
+            x = run_end - 1;
+            continue;
+        }
         const uint8_t *from = pixels + (size_t)(axis->start[x] - axis->low) * 3;
         bool shown = axis->taps[x] != 0;
         out[3 * x] = shown ? from[0] : 0;
@@ -244,8 +289,10 @@ static void pick(const uint8_t *pixels, const struct resample_axis *axis, uint8_
     }
 }
 
-/* Computes entry `entry` of the vertical axis into `out`. */
-static void compute_row(struct resample *resample, uint32_t entry, bool own_rows, uint8_t *out)
+/* Entry `entry` of the vertical axis: where its bytes lie, which is `out` unless they are a piece of
+ * the source. */
+static const uint8_t *compute_row(struct resample *resample, uint32_t entry, bool own_rows,
+                                  uint8_t *out)
 {
     const struct resample_axis *vertical = &resample->vertical;
     const struct resample_axis *horizontal = &resample->horizontal;
@@ -258,8 +305,11 @@ static void compute_row(struct resample *resample, uint32_t entry, bool own_rows
         resample->window[tap] = resample->rows[y & (resample->ring_rows - 1)] + skip;
     }
     if (vertical->identity && horizontal->identity) {
-        pick(resample->window[0], horizontal, out);
-        return;
+        if (horizontal->straight) {
+            return resample->window[0];
+        }
+        pick(resample, resample->window[0], out);
+        return out;
     }
     /* Rows of our own are followed by slack, so whole vectors can be taken. */
     if (own_rows) {
@@ -273,6 +323,7 @@ static void compute_row(struct resample *resample, uint32_t entry, bool own_rows
                                          resample->line, n);
     }
     resample->kernels->horizontal(resample->line, horizontal, out);
+    return out;
 }
 
 /* Writes row `entry` wherever the window shows it: in its place, and mirrored at either edge. */
@@ -283,22 +334,21 @@ static void produce(struct resample *resample, uint32_t entry, bool own_rows)
     int64_t last = (int64_t)view->resize_height - 1;
     int64_t places[3] = {row, -row, 2 * last - row};
     int count = view->fill == IMAGE_FILL_REFLECT ? 3 : 1;
-    size_t row_bytes =
-        (size_t)view->width * 3 * (resample->output.format == IMAGE_F32 ? sizeof(float) : 1);
     int64_t written = -1;
+    const uint8_t *bytes = NULL;
 
     for (int i = 0; i < count; i++) {
         int64_t y = places[i] - view->window_y;
         if (y < 0 || y >= (int64_t)view->height || y == written) {
             continue;
         }
+        uint8_t *to = bytes_of_row(resample, (uint32_t)y);
         if (written < 0) {
-            compute_row(resample, entry, own_rows, bytes_of_row(resample, (uint32_t)y));
-            store_row(resample, (uint32_t)y);
+            bytes = compute_row(resample, entry, own_rows, to);
             written = y;
-        } else {
-            memcpy((uint8_t *)resample->output.pixels + (size_t)y * row_bytes,
-                   (uint8_t *)resample->output.pixels + (size_t)written * row_bytes, row_bytes);
+        }
+        if (bytes != to || resample->output.format == IMAGE_F32) {
+            store(resample, bytes, (size_t)view->width * 3, (uint32_t)y);
         }
     }
 }
@@ -333,6 +383,27 @@ void resample_take(struct resample *resample, uint32_t y, const uint8_t *pixels)
     advance(resample, y, pixels, false);
 }
 
+void resample_take_all(struct resample *resample, const uint8_t *pixels)
+{
+    size_t row_bytes = (size_t)resample->row_pixels * 3;
+
+    if (is_copy(resample)) {
+        store(resample, pixels + resample->top * row_bytes, resample->view.height * row_bytes, 0);
+        resample->next = resample->vertical.count;
+        return;
+    }
+    for (uint32_t y = resample->top; y < resample->bottom; y++) {
+        resample_take(resample, y, pixels + y * row_bytes);
+    }
+}
+
+void resample_publish(const struct resample *resample)
+{
+    if (resample->output.streamed) {
+        resample->kernels->fence();
+    }
+}
+
 void resample_finish(struct resample *resample)
 {
     const struct image_view *view = &resample->view;
@@ -344,8 +415,11 @@ void resample_finish(struct resample *resample)
     for (uint32_t y = 0; y < view->height; y++) {
         if (resample__fill_position((int64_t)view->window_y + y, view->resize_height, view->fill) <
             0) {
-            memset(bytes_of_row(resample, y), 0, (size_t)view->width * 3);
-            store_row(resample, y);
+            uint8_t *bytes = bytes_of_row(resample, y);
+            memset(bytes, 0, (size_t)view->width * 3);
+            if (resample->output.format == IMAGE_F32) {
+                store(resample, bytes, (size_t)view->width * 3, y);
+            }
         }
     }
 }

@@ -4,7 +4,9 @@
  * The vertical pass comes first: it turns the source rows under the filter into one line with seven
  * fractional bits, the horizontal pass turns that line into one row of bytes. So an image costs two
  * multiplications a source byte whatever the ratio, and no image-sized intermediate exists. All
- * arithmetic is integer: the versions in plain C and for AVX2 give the same bits.
+ * arithmetic up to bytes is integer, and floats are the entries of a table or computed to the same
+ * bits: the versions in plain C and for AVX2 agree. A picture that is neither resized nor padded
+ * goes from the caller's memory to the output in one pass.
  *
  * Internal to loader/. One struct resample belongs to one decoder and is used by one thread.
  */
@@ -24,6 +26,8 @@
 #define RESAMPLE_FEW_TAPS 8
 /* Rows that a decoder may ask for before it says that the first of them is done. */
 #define RESAMPLE_AHEAD 4
+/* Three vectors of floats, beginning at any channel. */
+#define RESAMPLE_PERIOD 26
 /* Bytes that follow every row and line of our own, so that vector loads need no special end. */
 #define RESAMPLE_SLACK 64
 
@@ -48,7 +52,11 @@ struct resample_axis {
     bool built;
     bool straight; /* entry i is pixel low + i, no more */
     bool identity; /* every entry is one pixel with weight one, or nothing */
-    bool few;      /* vertical: at most RESAMPLE_FEW_TAPS taps, 15 bits, for vertical_few */
+    /* Identity alone: the longest stretch of entries that are neighbouring pixels, from left to right
+     * or, mirrored, from right to left. */
+    uint32_t run_first, run_count;
+    bool run_mirrored;
+    bool few; /* vertical: at most RESAMPLE_FEW_TAPS taps, 15 bits, for vertical_few */
     uint32_t count;
     uint32_t stride; /* weights an entry: the most taps, rounded up to even */
     int bits;
@@ -77,6 +85,19 @@ enum status resample__build_axis(struct resample_axis *axis,
 void resample__axis_fini(struct resample_axis *axis);
 size_t resample__axis_bytes(const struct resample_axis *axis);
 
+/*
+ * How bytes become floats: byte b of channel c becomes table[c][b]. The rest is for versions that
+ * compute instead of looking up: `computed` tells that all 768 results were compared and are equal.
+ */
+struct resample_floats {
+    bool built, computed;
+    const struct resample_kernels *kernels; /* for which `computed` holds */
+    float mean[3], std[3];
+    float table[3][256];
+    /* Element i is that of channel i % 3. */
+    float means[RESAMPLE_PERIOD], stds[RESAMPLE_PERIOD], inverses[RESAMPLE_PERIOD];
+};
+
 /* The inner loops. `rows`: taps pointers to n bytes; `line`: n values. See
  * resample_plain.c for what they compute. */
 struct resample_kernels {
@@ -87,6 +108,14 @@ struct resample_kernels {
                           int bits, int16_t *line, size_t n);
     /* line[0] is the red of source pixel `axis->low`. Writes 3 * axis->count bytes. */
     void (*horizontal)(const int16_t *line, const struct resample_axis *axis, uint8_t *out);
+    /* Pixel x of `out` is pixel n - 1 - x of `from`. */
+    void (*mirror)(const uint8_t *from, uint32_t n, uint8_t *out);
+    /* n bytes, the first of them red, become n floats, or are copied. `streamed`: past the cache as
+     * far as whole cache lines go; `fence` orders what was so written before what follows. */
+    void (*normalise)(const struct resample_floats *floats, const uint8_t *from, size_t n,
+                      float *out, bool streamed);
+    void (*copy)(const uint8_t *from, size_t n, uint8_t *out, bool streamed);
+    void (*fence)(void);
 };
 extern const struct resample_kernels resample_kernels_c;
 /* NULL when this CPU or this build has none. */
@@ -114,9 +143,7 @@ struct resample {
     uint8_t *narrow; /* one output row as bytes, before it becomes floats */
     size_t narrow_capacity;
 
-    bool table_valid;
-    float table_mean[3], table_std[3];
-    float table[3][256];
+    struct resample_floats floats;
 };
 
 void resample_init(struct resample *resample);
@@ -142,7 +169,12 @@ uint8_t *resample_row(struct resample *resample, uint32_t y);
 void resample_done(struct resample *resample, uint32_t y);
 /* Row y lies at `pixels` and stays there until the picture is finished; no bytes follow it. */
 void resample_take(struct resample *resample, uint32_t y, const uint8_t *pixels);
+/* All rows lie at `pixels`, row 0 first, one after the other: in place of resample_take for each. */
+void resample_take_all(struct resample *resample, const uint8_t *pixels);
 /* Writes the rows that show nothing. After the last row that was wanted. */
 void resample_finish(struct resample *resample);
+/* Orders what was written before whatever this thread writes next. After a picture, finished or
+ * not, before another thread is told of it. */
+void resample_publish(const struct resample *resample);
 
 #endif

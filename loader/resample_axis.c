@@ -115,6 +115,39 @@ static void expand_pairs(struct resample_axis *axis)
     }
 }
 
+/* Where a row can be copied, or mirrored, in one piece. */
+static void find_run(struct resample_axis *axis)
+{
+    uint32_t first = 0;
+
+    axis->run_first = axis->run_count = 0;
+    axis->run_mirrored = false;
+    while (first < axis->count) {
+        if (axis->taps[first] != 1) {
+            first++;
+            continue;
+        }
+        uint32_t end = first + 1;
+        uint32_t step = 1;
+        while (end < axis->count && axis->taps[end] == 1) {
+            uint32_t between = axis->start[end] - axis->start[end - 1];
+            if (end == first + 1 && between == UINT32_MAX) {
+                step = UINT32_MAX;
+            }
+            if (between != step) {
+                break;
+            }
+            end++;
+        }
+        if (end - first > axis->run_count) {
+            axis->run_first = first;
+            axis->run_count = end - first;
+            axis->run_mirrored = step != 1;
+        }
+        first = end;
+    }
+}
+
 /*
  * Centre, support and rounding of the bounds are those of Pillow's ImagingResample, of which
  * torchvision's antialiased bilinear filter is a copy: a triangle of half-width max(scale, 1).
@@ -222,6 +255,9 @@ enum status resample__build_axis(struct resample_axis *axis, const struct resamp
     axis->straight = axis->most_taps == 1;
     for (uint32_t i = 0; i < key->count && axis->straight; i++) {
         axis->straight = axis->taps[i] == 1 && axis->start[i] == axis->low + i;
+    }
+    if (axis->identity) {
+        find_run(axis);
     }
     axis->stride = (axis->most_taps + 1) & ~1u;
     if (axis->stride == 0) {

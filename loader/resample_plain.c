@@ -1,4 +1,5 @@
 /* The inner loops of resample.c in plain C. */
+#include <assert.h>
 #include <string.h>
 
 #include "loader/resample.h"
@@ -89,9 +90,48 @@ static void horizontal_c(const int16_t *line, const struct resample_axis *axis, 
     }
 }
 
+static void mirror_c(const uint8_t *from, uint32_t n, uint8_t *out)
+{
+    const uint8_t *last = from + (size_t)(n - 1) * 3;
+
+    for (size_t x = 0; x < n; x++) {
+        out[3 * x] = last[0];
+        out[3 * x + 1] = last[1];
+        out[3 * x + 2] = last[2];
+        last -= 3;
+    }
+}
+
+static void normalise_c(const struct resample_floats *floats, const uint8_t *from, size_t n,
+                        float *out, bool streamed)
+{
+    (void)streamed;
+    assert(n % 3 == 0);
+    for (size_t i = 0; i < n; i += 3) {
+        out[i] = floats->table[0][from[i]];
+        out[i + 1] = floats->table[1][from[i + 1]];
+        out[i + 2] = floats->table[2][from[i + 2]];
+    }
+}
+
+static void copy_c(const uint8_t *from, size_t n, uint8_t *out, bool streamed)
+{
+    (void)streamed;
+    memcpy(out, from, n);
+}
+
+/* Nothing passes the cache. */
+static void fence_c(void)
+{
+}
+
 const struct resample_kernels resample_kernels_c = {
     .name = "c",
     .vertical_few = vertical_few_c,
     .vertical_many = vertical_many_c,
     .horizontal = horizontal_c,
+    .mirror = mirror_c,
+    .normalise = normalise_c,
+    .copy = copy_c,
+    .fence = fence_c,
 };

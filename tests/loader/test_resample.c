@@ -432,6 +432,175 @@ START_TEST(test_versions_agree_bit_for_bit)
 }
 END_TEST
 
+/* --- The ways to the output ------------------------------------------------------------------ */
+
+enum delivery { DELIVER_ALL, DELIVER_TAKEN, DELIVER_OWN, DELIVERIES };
+
+/* The view into memory that lies `offset` elements behind a cache line; false when a byte before or
+ * after it changed. */
+static bool deliver(const struct resample_kernels *kernels, enum delivery delivery,
+                    const uint8_t *pixels, uint32_t width, uint32_t height,
+                    const struct image_view *view, struct image_output *output, size_t offset)
+{
+    static _Alignas(64) uint8_t memory[64 + 80 * 80 * 3 * 4 + 2 * 256];
+    size_t element = output->format == IMAGE_F32 ? sizeof(float) : 1;
+    size_t bytes = (size_t)view->width * view->height * 3 * element;
+    uint8_t *result = output->pixels, *at = memory + 64 + offset * element;
+    struct resample resample;
+    bool kept = true;
+
+    memset(memory, 0x5a, sizeof(memory));
+    output->pixels = at;
+    resample_init(&resample);
+    resample.kernels = kernels;
+    ck_assert_int_eq(resample_begin(&resample, view, output, width, height, 0), STATUS_OK);
+    ck_assert_int_eq(resample_layout(&resample, 0, width), STATUS_OK);
+    if (delivery == DELIVER_ALL) {
+        resample_take_all(&resample, pixels);
+    }
+    for (uint32_t y = resample.top; y < resample.bottom && delivery != DELIVER_ALL; y++) {
+        const uint8_t *row = pixels + (size_t)y * width * 3;
+        if (delivery == DELIVER_TAKEN) {
+            resample_take(&resample, y, row);
+        } else {
+            memcpy(resample_row(&resample, y), row, (size_t)width * 3);
+            resample_done(&resample, y);
+        }
+    }
+    resample_finish(&resample);
+    resample_publish(&resample);
+    resample_fini(&resample);
+    output->pixels = result;
+    memcpy(result, at, bytes);
+    for (const uint8_t *p = memory; p < memory + sizeof(memory); p++) {
+        kept = kept && ((p >= at && p < at + bytes) || *p == 0x5a);
+    }
+    return kept;
+}
+
+/* A view of every sort: copied, cut, mirrored, padded either way, shrunk a little and much. */
+static struct image_view view_of_sort(struct rng *rng, int sort, uint32_t width, uint32_t height)
+{
+    struct image_view view;
+
+    image_view_whole(width, height, 1, &view);
+    view.resize_width = view.width = width;
+    view.resize_height = view.height = height;
+    view.flip = sort % 2 == 1;
+    switch (sort / 2) {
+    case 0:
+        break;
+    case 1:
+        view.crop_x = rng_below(rng, 2) != 0 ? width / 2 : 0;
+        view.crop_y = height / 3;
+        view.crop_height = height - view.crop_y;
+        view.crop_width = width - view.crop_x;
+        view.resize_width = view.width = view.crop_width;
+        view.resize_height = view.height = view.crop_height;
+        break;
+    case 2:
+    case 3:
+        view.fill = sort / 2 == 2 ? IMAGE_FILL_ZERO : IMAGE_FILL_REFLECT;
+        view.window_x = (int32_t)rng_below(rng, (width + 1) / 2) - (int32_t)(width / 4);
+        view.window_y = (int32_t)rng_below(rng, (height + 1) / 2) - (int32_t)(height / 4);
+        break;
+    default:
+        view.resize_width = view.width = 1 + rng_below(rng, sort / 2 == 4 ? 80 : 8);
+        view.resize_height = view.height = 1 + rng_below(rng, sort / 2 == 4 ? 80 : 8);
+        break;
+    }
+    return view;
+}
+
+START_TEST(test_every_way_to_the_output_gives_the_same_bytes)
+{
+    const struct resample_kernels *const versions[] = {&resample_kernels_c, resample_find_avx2()};
+    static uint8_t expected[80 * 80 * 3 * 4], got[80 * 80 * 3 * 4];
+    struct rng rng;
+
+    rng_init(&rng, 5, RNG_TEST, 0, 0);
+    for (int round = 0; round < 240; round++) {
+        uint32_t width = 1 + rng_below(&rng, 80), height = 1 + rng_below(&rng, 80);
+        uint8_t *pixels = picture(width, height, round % 3);
+        struct image_view view = view_of_sort(&rng, round % 12, width, height);
+        struct image_output output = {.format = round % 24 < 12 ? IMAGE_U8 : IMAGE_F32,
+                                      .mean = {0.485f, 0.456f, 0.406f},
+                                      .std = {0.229f, 0.224f, 0.225f}};
+        size_t bytes =
+            (size_t)view.width * view.height * 3 * (output.format == IMAGE_F32 ? sizeof(float) : 1);
+        output.pixels = expected;
+        ck_assert(deliver(versions[0], DELIVER_TAKEN, pixels, width, height, &view, &output, 0));
+        output.pixels = got;
+        for (int way = 0; way < 2 * 2 * DELIVERIES; way++) {
+            const struct resample_kernels *version = versions[way % 2];
+            output.streamed = way / 2 % 2 == 1;
+            memset(got, 0xa5, bytes);
+            if (version == NULL) {
+                continue;
+            }
+            ck_assert_msg(deliver(version, (enum delivery)(way / 4), pixels, width, height, &view,
+                                  &output, rng_below(&rng, 65)),
+                          "round %d, way %d: written beside the output", round, way);
+            ck_assert_msg(memcmp(got, expected, bytes) == 0, "round %d, way %d: other bytes", round,
+                          way);
+        }
+        free(pixels);
+    }
+}
+END_TEST
+
+/* Each step rounded to float, whatever the mean and the deviation: where computing would round
+ * otherwise the table is used, and for usual ones it is not needed. */
+START_TEST(test_floats_are_rounded_step_by_step)
+{
+    static const float pairs[][2] = {{0.5f, 0.25f},        {0.485f, 0.229f},   {0.456f, 0.224f},
+                                     {0.406f, 0.225f},     {0.4914f, 0.2023f}, {0.4822f, 0.1994f},
+                                     {0.4465f, 0.2010f},   {0.1307f, 0.3081f}, {0.0f, 1.0f},
+                                     {0.0f, 0.0039215686f}};
+    static const float extreme[][2] = {{0.5f, 1e-38f}, {0.5f, 1e-42f}, {0.1f, 3e38f},
+                                       {1e30f, 1e-9f}, {-0.0f, 1e38f}, {1e-41f, 0.3f}};
+    size_t usual = sizeof(pairs) / sizeof(pairs[0]);
+    uint8_t pixels[256 * 3];
+    static float got[256 * 3];
+    struct image_view view;
+    struct rng rng;
+
+    rng_init(&rng, 6, RNG_TEST, 0, 0);
+    for (int i = 0; i < 256 * 3; i++) {
+        pixels[i] = (uint8_t)(i / 3);
+    }
+    image_view_whole(256, 1, 1, &view);
+    view.resize_width = view.width = 256;
+    for (size_t i = 0; i < usual + 6 + 300; i++) {
+        struct resample resample;
+        struct image_output output = {.format = IMAGE_F32, .pixels = got, .streamed = i % 2 == 1};
+        for (size_t c = 0; c < 3; c++) {
+            const float *pair = i < usual ? pairs[i] : extreme[i < usual + 6 ? i - usual : 0];
+            output.mean[c] = i < usual + 6 ? pair[0] : (float)rng_uniform_double(&rng);
+            output.std[c] = i < usual + 6 ? pair[1] : 0.01f + (float)rng_uniform_double(&rng);
+        }
+        resample_init(&resample);
+        ck_assert_int_eq(resample_begin(&resample, &view, &output, 256, 1, 0), STATUS_OK);
+        ck_assert_int_eq(resample_layout(&resample, 0, 256), STATUS_OK);
+        resample_take_all(&resample, pixels);
+        resample_finish(&resample);
+        resample_publish(&resample);
+        for (size_t j = 0; j < 256 * 3; j++) {
+            volatile float unit = (float)pixels[j] / 255.0f;
+            volatile float shifted = unit - output.mean[j % 3];
+            volatile float expected = shifted / output.std[j % 3];
+            float wanted = expected;
+            ck_assert_msg(memcmp(&got[j], &wanted, sizeof(wanted)) == 0,
+                          "(%u / 255 - %g) / %g is %a, not %a", pixels[j],
+                          (double)output.mean[j % 3], (double)output.std[j % 3], (double)wanted,
+                          (double)got[j]);
+        }
+        ck_assert_msg(i >= usual || resample.floats.computed, "case %zu is looked up", i);
+        resample_fini(&resample);
+    }
+}
+END_TEST
+
 /* Output memory of exactly its size, for sanitisers; sizes around the vectors' widths. */
 START_TEST(test_nothing_is_written_beyond_the_output)
 {
@@ -478,6 +647,8 @@ int main(void)
                                   test_grey_is_repeated,
                                   test_a_view_that_does_not_fit_is_refused,
                                   test_versions_agree_bit_for_bit,
+                                  test_every_way_to_the_output_gives_the_same_bytes,
+                                  test_floats_are_rounded_step_by_step,
                                   test_nothing_is_written_beyond_the_output};
     return check_run("resample", tests, sizeof tests / sizeof tests[0], 60);
 }
