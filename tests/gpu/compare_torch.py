@@ -232,7 +232,7 @@ def compare(args, folder, name):
     mine, own = departure(losses, reference), departure(perturbed, reference)
     good &= len(losses) == args.steps and mine[-1] <= 3 * own[-1]
     print(f"{name} f32 {args.steps} steps: departs from PyTorch by {mine[-1]:.2e}, PyTorch perturbed by 1e-7 "
-          f"from itself by {own[-1]:.2e} (ratio {mine[-1] / own[-1]:.2f}, bound 3); last losses "
+          f"from itself by {own[-1]:.2e} (ratio {mine[-1] / max(own[-1], 1e-12):.2f}, bound 3); last losses "
           f"{losses[-1]:.6f} {reference[-1]:.6f}", flush=True)
 
     if args.device == "cuda":

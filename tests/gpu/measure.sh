@@ -107,24 +107,66 @@ step() {
     while read -r model size batch precision; do
         check "$PINLINE" bench step --model "$model" --size "$size" --batch-size "$batch" \
             --precision "$precision" --plan-cache "$cache" --plan-candidates "$CANDIDATES"
-    done <<'END'
-smallcnn 32 64 tf32
-smallcnn 32 512 tf32
-smallcnn 224 64 tf32
-smallcnn 224 256 tf32
+    done <<'END' >"$OUT/step.txt"
 smallcnn 32 64 bf16
 smallcnn 32 512 bf16
 smallcnn 224 64 bf16
 smallcnn 224 256 bf16
-resnet18 224 256 tf32
+smallcnn 32 64 tf32
+smallcnn 32 512 tf32
+smallcnn 224 64 tf32
+smallcnn 224 256 tf32
 resnet18 224 256 bf16
+resnet18 224 256 tf32
 END
-    if [ -n "$PEERS" ]; then
-        (cd "$PEERS" && python3 step_torch.py --modes tf32,bf16 &&
-            python3 step_torch.py --modes compile --sizes 32:64 &&
-            python3 step_torch.py --model resnet18 --sizes 224:256 --modes tf32,bf16) 2>&1 |
-            grep -v -i warn
+    cat "$OUT/step.txt"
+    part "each operation of a step in a captured graph of 20 runs over rotating buffers, the same plans"
+    local bench
+    bench=$(dirname "$PINLINE")/release/tests/gpu/bench_ops
+    if [ -x "$bench" ]; then
+        ("$bench" bf16 smallcnn-32 512 "$cache" && "$bench" bf16 smallcnn-224 64 "$cache") >"$OUT/step-ops.txt" ||
+            failed=1
+        grep -E '^==.*sum' "$OUT/step-ops.txt"
+    else
+        printf 'not built: make gpu-tests\n'
     fi
+    if [ -n "$PEERS" ]; then
+        part "PyTorch's step"
+        (cd "$PEERS" && python3 step_torch.py --modes bf16,tf32 &&
+            python3 step_torch.py --model resnet18 --sizes 224:256 --modes bf16,tf32 &&
+            python3 step_torch.py --modes compile --sizes 32:64) 2>&1 |
+            grep -v -i warn | tee "$OUT/step-torch.txt"
+    fi
+    python3 - "$OUT" <<'PY'
+import os, re, sys
+def lines(name):
+    path = os.path.join(sys.argv[1], name)
+    return open(path) if os.path.exists(path) else []
+ours, peers, sums = {}, {}, {}
+for line in lines("step.txt"):
+    m = re.match(r"(\w+) size=(\d+) batch=(\d+) (\w+): (\d+) samples/s best, (\d+) median, (\d+) lowest", line)
+    if m:
+        ours[m.group(1, 2, 3, 4)] = [float(x) for x in m.group(5, 6, 7)]
+for line in lines("step-torch.txt"):
+    m = re.match(r"(\w+) size=(\d+) batch=(\d+) (\w+) +(\d+) samples/s", line)
+    if m:
+        peers[m.group(1, 2, 3, 4)] = float(m.group(5))
+for line in lines("step-ops.txt"):
+    m = re.match(r"== (\w+)-(\d+), (\w+), batch (\d+): ([\d.]+) ms a step", line)
+    if m:
+        sums[(m.group(1), m.group(2), m.group(4), m.group(3))] = float(m.group(5))
+for key, (best, median, lowest) in ours.items():
+    text = "%s size=%s batch=%s %s" % key + f": {median:.0f} samples/s median ({lowest:.0f} to {best:.0f})"
+    if key in peers:
+        text += f"; PyTorch's best {peers[key]:.0f}, ratio {median / peers[key]:.2f}"
+    compiled = peers.get(key[:3] + ("compile",))
+    if compiled and key[3] == "bf16":
+        text += f"; compiled {compiled:.0f}, ratio {median / compiled:.2f}"
+    if key in sums:
+        alone = int(key[2]) / sums[key] * 1e3
+        text += f"; its operations alone {alone:.0f}, share {median / alone:.2f}"
+    print(text)
+PY
 }
 
 cells() {

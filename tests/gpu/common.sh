@@ -1,0 +1,24 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# What the measuring scripts share. They set `scratch` (a folder) and PHOTOS before they call it.
+failed=0
+
+part() {
+    printf '\n=== %s (%d s so far)\n' "$*" "$SECONDS"
+}
+
+check() {
+    "$@" || { printf 'FAILED: %s\n' "$*"; failed=1; }
+}
+
+# Photographs are few: each class is listed TIMES times through links, for an epoch that lasts.
+# many_photos TIMES leaves them in $scratch/photos/train.
+many_photos() {
+    local class copy
+    [ ! -d "$scratch/photos" ] || return 0
+    for class in "$PHOTOS"/train/*/; do
+        mkdir -p "$scratch/photos/train/$(basename "$class")"
+        for ((copy = 1; copy <= $1; copy++)); do
+            ln -s "$(realpath "$class")" "$scratch/photos/train/$(basename "$class")/$copy"
+        done
+    done
+}
