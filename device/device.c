@@ -97,7 +97,12 @@ enum status device_open(const struct device_settings *given, device **out)
         if (status != STATUS_NOT_FOUND) {
             return status;
         }
-        log_info("training on the CPU: %s", status_message());
+        if (wanted.cuda_only != NULL) {
+            log_warn("training on the CPU, where %s has no effect: %s", wanted.cuda_only,
+                     status_message());
+        } else {
+            log_info("training on the CPU: %s", status_message());
+        }
         status_clear();
         return device__open_host(settings, out);
     }

@@ -84,12 +84,16 @@ struct device_settings {
     int host_threads;      /* of the host device's operations; 0: CPUs allowed */
     enum host_mode host_mode; /* default HOST_IMMEDIATE */
     struct host_simulation simulated;
+    /* What was asked for that only a GPU does, for DEVICE_AUTO's message where it takes the host;
+     * NULL: nothing. */
+    const char *cuda_only;
 };
 
 void device_settings_defaults(struct device_settings *settings);
 
 /*
- * Opens a device; copies what it needs of *settings. *out is NULL on failure.
+ * Opens a device; copies what it needs of *settings. *out is NULL on failure. DEVICE_AUTO takes the
+ * host where there is no GPU, and says so.
  * STATUS_NOT_FOUND: no GPU, driver or library, with where it looked; STATUS_USAGE: index out of
  * range; STATUS_DEVICE; STATUS_NO_MEMORY; STATUS_LIMIT: threads refused.
  */

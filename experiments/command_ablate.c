@@ -259,24 +259,15 @@ static size_t bind(struct option_binding *bindings)
     ablate_settings_defaults(&settings);
     transfer_choice = staging_choice = job_choice = 0;
     const struct option_binding all[] = {
-        {&options_cells, &settings},
-        {&options_transfer, &transfer_choice},
-        {&options_thread, &staging_choice},
-        {&options_kind, &job_choice},
-        {&options_emulation, &settings},
-        {&options_protocol, &settings},
-        {&options_result, &settings},
-        {&options_measuring, &settings.job},
-        {&options_data, &settings.job},
-        {&options_loading, &settings.job},
-        {&options_order, &settings.job},
-        {&options_images, &settings.job},
-        {&options_decoding, &settings.job},
-        {&options_augmentation, &settings.job},
-        {&options_device, &settings.job},
-        {&options_model, &settings.job},
-        {&options_optimiser, &settings.job},
-        {&options_output, &settings.job},
+        {&options_cells, &settings},         {&options_transfer, &transfer_choice},
+        {&options_thread, &staging_choice},  {&options_kind, &job_choice},
+        {&options_emulation, &settings},     {&options_protocol, &settings},
+        {&options_result, &settings},        {&options_measuring, &settings.job},
+        {&options_data, &settings.job},      {&options_loading, &settings.job},
+        {&options_order, &settings.job},     {&options_images, &settings.job},
+        {&options_decoding, &settings.job},  {&options_augmentation, &settings.job},
+        {&options_device, &settings.job},    {&options_model, &settings.job},
+        {&options_optimiser, &settings.job}, {&options_output, &settings.job},
     };
     _Static_assert(sizeof all / sizeof all[0] <= OPTIONS_MOST_TABLES, "room for every table");
     memcpy(bindings, all, sizeof all);
@@ -441,6 +432,7 @@ static enum status run(char **operands, size_t operand_count)
     if (settings.resume) {
         TRY(take_resumed());
     }
+    TRY(command_check_device(&settings.job));
     TRY(take_emulation());
     const enum status status = ablate_run(&settings);
     if (status == STATUS_OK || status == STATUS_MISMATCH) {

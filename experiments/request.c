@@ -41,6 +41,7 @@ enum status request_read(const struct json_value *root, struct request *request)
     TRY(options_read(bindings, count, json_member(root, "job")));
     request->job.step_seconds = json_member_double(root, "step_s", 0);
     request->job.forward_only = json_member_bool(root, "eval", false);
+    request->job.device.cuda_only = json_member_string(root, "cuda_only", NULL);
     const struct json_value *plans = json_member(root, "plans");
     request->plans = plans && plans->kind == JSON_ARRAY ? plans : NULL;
     const struct json_value *cells = json_member(root, "cells");
@@ -55,6 +56,7 @@ void request_write_job(const struct settings *job, struct json_writer *writer)
 {
     json_key_double(writer, "step_s", job->step_seconds);
     json_key_bool(writer, "eval", job->forward_only);
+    json_key_string(writer, "cuda_only", job->device.cuda_only);
     json_key(writer, "job");
     job_write_settings(job, writer);
 }

@@ -422,8 +422,18 @@ wrong_words() {
         --final-lr 0.001 --schedule constant
     says 2 "a setting of the GPU for the host device" '--workspace does nothing without --device cuda' \
         train --data set --device host --workspace 1GiB
+    says 2 "TF32 for the host device" '--precision tf32 does nothing without --device cuda' \
+        train --data set --device host --precision tf32
+    local command
+    for command in "train --data set" "ablate --data set" "eval --data set" "predict set" "bench step"; do
+        # shellcheck disable=SC2086
+        says 2 "${command%% *} has no plans for the host device" '--plan-cache does nothing without' \
+            $command --device host --plan-cache plans.json
+    done
+    says 2 "a setting of the host device for the GPU" '--simulate does nothing without --device host' \
+        train --data set --device cuda --simulate 1,1,1
     says 2 "size of a pack of files" '--size does nothing without --decoded' pack set no.pack --size 8
-    local command option
+    local option
     for command in eval predict check pack; do
         for option in flip label-smoothing=0.1 padding=2 shuffle seed=1 drop-last cache=encoded; do
             says 2 "$command has no --${option%=*}" "unknown option --${option%=*}" "$command" set \
@@ -618,6 +628,17 @@ wrong_runs() {
         else
             fail "--device cuda without a GPU" "exit code $code, or no way out named"
         fi
+        # What the CPU cannot do is told where it takes over, and what it can do is not.
+        call train --data set "${small[@]:2}" --model probe --epochs 1 --out unasked \
+            --precision tf32 --workspace 1GiB --plan-cache plans.json --no-capture
+        holds "--device auto without a GPU names what has no effect" grep -q "warning: training on \
+the CPU, where --precision tf32, --no-capture, --workspace, --plan-cache has no effect: ." err
+        says 0 "--device auto without a GPU" 'training on the CPU: ' train --data set \
+            "${small[@]:2}" --model probe --epochs 1 --out unasked --overwrite --precision bf16
+        holds "bfloat16 has an effect on the CPU" sh -c '! grep "no effect" err'
+        call ablate --data set "${probe[@]:2}" --predict-only --ceiling-seconds 0.02 --out unasked \
+            --overwrite --spin
+        holds "ablate --device auto without a GPU names it too" grep -q 'where --spin has no' err
     fi
 }
 # As root, files that forbid are read and written nevertheless: another user tries.

@@ -71,6 +71,7 @@ static enum status run(char **operands, size_t operand_count)
                                                                    bench_decode};
     (void)operand_count;
     command_set_log_level(&settings);
+    TRY(command_check_device(&settings));
     TRY(settings_complete(&settings));
     for (size_t i = 0; names[i]; i++) {
         if (strcmp(operands[0], names[i]) == 0) {

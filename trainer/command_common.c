@@ -10,6 +10,48 @@ void command_set_log_level(const struct settings *settings)
     log_set_level(settings->quiet ? LOG_QUIET : settings->verbose ? LOG_VERBOSE : LOG_NORMAL);
 }
 
+enum status command_check_device(struct settings *settings)
+{
+    static char cuda_only[256];
+    struct device_settings *wanted = &settings->device;
+    const struct {
+        const char *name;
+        bool idle; /* on the host */
+    } rules[] = {
+        {"precision tf32", wanted->precision == PRECISION_TF32},
+        {"no-deterministic", !wanted->deterministic},
+        {"no-capture", !wanted->capture},
+        {"spin", wanted->spin},
+        {"workspace", options_was_given("workspace")},
+        {"plan-candidates", options_was_given("plan-candidates")},
+        {"plan-cache", options_was_given("plan-cache")},
+        /* With auto it says where to look, and was of use even where nothing was found. */
+        {"cuda-libs", wanted->kind == DEVICE_HOST && options_was_given("cuda-libs")},
+    };
+    size_t used = 0;
+    wanted->cuda_only = NULL;
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
+        if (!rules[i].idle) {
+            continue;
+        }
+        if (wanted->kind == DEVICE_HOST) {
+            return FAIL(STATUS_USAGE,
+                        "--%s does nothing without --device cuda; leave it out, or give both",
+                        rules[i].name);
+        }
+        used += (size_t)snprintf(cuda_only + used, sizeof cuda_only - used, "%s--%s",
+                                 used > 0 ? ", " : "", rules[i].name);
+        wanted->cuda_only = wanted->kind == DEVICE_AUTO ? cuda_only : NULL;
+    }
+    if (wanted->kind == DEVICE_CUDA &&
+        (options_was_given("host-threads") || options_was_given("simulate"))) {
+        return FAIL(STATUS_USAGE,
+                    "--%s does nothing without --device host; leave it out, or give both",
+                    options_was_given("simulate") ? "simulate" : "host-threads");
+    }
+    return STATUS_OK;
+}
+
 static enum status take_names(struct settings *settings, const struct checkpoint_model *model)
 {
     if (!options_was_given("model")) {

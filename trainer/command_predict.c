@@ -345,6 +345,7 @@ static enum status run(char **operands, size_t operand_count)
     if (settings.json && as_csv) {
         return FAIL(STATUS_USAGE, "--json and --csv exclude each other");
     }
+    TRY(command_check_device(&settings));
     TRY(command_take_model(&settings));
     TRY(settings_complete(&settings));
     enum status status = list_operands(&list, operands, operand_count);

@@ -12,23 +12,18 @@
 
 static struct settings settings;
 
-static size_t bind_tables(struct option_binding *bindings)
+static size_t bind(struct option_binding *bindings)
 {
     static const struct option_table *const tables[] = {
         &options_data,   &options_loading,   &options_order,        &options_staging,
         &options_images, &options_decoding,  &options_augmentation, &options_device,
         &options_model,  &options_optimiser, &options_run,          &options_output,
     };
+    settings_defaults(&settings);
     for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
         bindings[i] = (struct option_binding){.table = tables[i], .base = &settings};
     }
     return sizeof tables / sizeof tables[0];
-}
-
-static size_t bind(struct option_binding *bindings)
-{
-    settings_defaults(&settings);
-    return bind_tables(bindings);
 }
 
 /* Options that say how to resume, not what the run was. */
@@ -50,7 +45,7 @@ static bool is_taken_from_command_line(const char *name)
 static enum status take_recorded(const struct json_value *recorded)
 {
     struct option_binding bindings[16];
-    const size_t count = bind_tables(bindings);
+    const size_t count = job_bind_options(&settings, bindings);
     for (size_t i = 0; recorded && i < recorded->count; i++) {
         if (is_taken_from_command_line(recorded->names[i])) {
             continue;
@@ -111,10 +106,6 @@ static enum status refuse_unused(void)
         {"final-lr", s->optimiser.schedule == SCHEDULE_COSINE, "--schedule cosine"},
         {"dump-count", s->dump_batches, "--dump-batches"},
         {"replan", s->resume, "--resume"},
-        {"workspace", s->device.kind != DEVICE_HOST, "--device cuda"},
-        {"plan-candidates", s->device.kind != DEVICE_HOST, "--device cuda"},
-        {"plan-cache", s->device.kind != DEVICE_HOST, "--device cuda"},
-        {"spin", s->device.kind != DEVICE_HOST, "--device cuda"},
     };
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
         if (options_was_given(rules[i].name) && !rules[i].used) {
@@ -125,7 +116,7 @@ static enum status refuse_unused(void)
     if (options_was_given("val-fraction") && s->dataset.val_data) {
         return FAIL(STATUS_USAGE, "--val-fraction does nothing with --val-data; give one of them");
     }
-    return STATUS_OK;
+    return command_check_device(&settings);
 }
 
 /* A file that is written at the end is tried at the beginning. */

@@ -19,6 +19,13 @@ extern const struct command command_pack;
 void command_set_log_level(const struct settings *settings);
 
 /*
+ * Checks the options that were given against --device, of a command that takes all of them:
+ * STATUS_USAGE where one does nothing on the device that was asked for. With --device auto those that
+ * only a GPU uses go into settings->device.cuda_only, for the message where the host is taken.
+ */
+enum status command_check_device(struct settings *settings) MUST_USE;
+
+/*
  * Takes model, stem, image size, mean, deviation, view, EXIF's turn and exactness from the weights in
  * settings->weights, where the command line does not say otherwise. The names stay valid as long as
  * the process. STATUS_USAGE where --weights is missing; statuses of checkpoint_read_model.
