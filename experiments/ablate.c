@@ -23,6 +23,7 @@ void ablate_settings_defaults(struct ablate_settings *settings)
     settings_defaults(&settings->job);
     /* Every epoch begins and ends by itself, as the article's do. */
     settings->job.loader.prefetch_epochs = false;
+    settings->seconds = 5;
     settings->settle_s = 1;
     settings->ceiling_s = 1;
     settings->matters = 0.02;
@@ -183,8 +184,22 @@ static enum status keep_runs(struct ablation *a, int round)
     return STATUS_OK;
 }
 
-static void log_round(const struct ablation *a, int round, double seconds)
+/* What the round's process does not know of is its own start and end. */
+static void keep_spent(struct ablation *a, int round, double wall_s)
 {
+    const struct json_value *root = json_root(a->answers[round]);
+    a->spent[round] =
+        (struct ablate_spent){.known = true,
+                              .wall_s = wall_s,
+                              .start_s = wall_s - json_member_double(root, "inside_s", 0),
+                              .setup_s = json_member_double(root, "setup_s", 0),
+                              .settle_s = json_member_double(root, "settle_s", 0),
+                              .timed_s = json_member_double(root, "timed_s", 0)};
+}
+
+static void log_round(const struct ablation *a, int round)
+{
+    const struct ablate_spent *spent = &a->spent[round];
     char line[512];
     size_t used = 0;
     line[0] = '\0';
@@ -193,7 +208,8 @@ static void log_round(const struct ablation *a, int round, double seconds)
                                  a->cells.cells[c].name,
                                  json_member_double(a->runs[round][c], "samples_per_s", 0));
     }
-    log_info("round %d of %d (%.0f s): %s samples/s", round + 1, a->rounds, seconds, line);
+    log_info("round %d of %d (%.1f s, of which %.1f timed): %s samples/s", round + 1, a->rounds,
+             spent->wall_s, spent->timed_s, line);
 }
 
 static enum status run_rounds(struct ablation *a)
@@ -218,7 +234,8 @@ static enum status run_rounds(struct ablation *a)
             /* From now on every cell must find its plans among these. */
             take_plans(a, json_root(a->answers[0]));
         }
-        log_round(a, round, clock_seconds(from, clock_now_ns()));
+        keep_spent(a, round, clock_seconds(from, clock_now_ns()));
+        log_round(a, round);
         const enum status written = ablate__write(a);
         if (written != STATUS_OK) {
             status_prefix("round %d was measured and could not be kept; what was written before it "

@@ -18,7 +18,8 @@ struct ablate_settings {
     struct settings job; /* every option of a training job; cells change some */
     struct cells_request cells;
     int rounds;          /* 2 to 256; 0: as many as there are cells, 6 at least [0] */
-    int epochs;          /* timed for each cell; 0: so many that the fastest takes 5 s [0] */
+    int epochs;          /* timed for each cell; 0: so many that the fastest takes `seconds` [0] */
+    double seconds;      /* for which the fastest cell is timed at least, > 0 [5] */
     double settle_s;     /* untimed, before each cell [1] */
     double ceiling_s;    /* for each part of the ceilings [1] */
     double budget_s;     /* > 0: rounds, epochs and samples are fitted to it [0] */

@@ -231,7 +231,7 @@ static void warn_protocol(struct ablation *a)
 
 static void warn_length(struct ablation *a)
 {
-    double shortest = INFINITY;
+    double shortest = INFINITY, epoch_s = 0;
     const char *not_cached = NULL;
     for (int round = 0; round < a->rounds_done; round++) {
         for (size_t c = 0; c < a->cells.count; c++) {
@@ -242,18 +242,22 @@ static void warn_length(struct ablation *a)
             for (size_t i = 0; epochs && i < epochs->count; i++) {
                 seconds += epochs->items[i].number;
             }
-            shortest = seconds < shortest ? seconds : shortest;
+            if (seconds < shortest && epochs && epochs->count > 0) {
+                shortest = seconds;
+                epoch_s = seconds / (double)epochs->count;
+            }
             if (strcmp(mode, "none") != 0 && json_member_int(run, "cache_images", 0) < a->samples) {
                 not_cached = a->cells.cells[c].name;
             }
         }
     }
     if (shortest < 4.5 && a->rounds_done > 0) {
-        ablate__note(
-            &a->warnings,
-            "a cell was timed for %.2f s only; 5 s are recommended: short runs weigh their "
-            "beginning and end more, and spread more",
-            shortest);
+        const double first_s = json_member_double(a->found, "first_batch_s", 0);
+        ablate__note(&a->warnings,
+                     "a cell was timed for %.2f s only; 5 s are recommended (--seconds): rates of "
+                     "short runs spread more, which makes intervals wider, and an epoch of %.2f s "
+                     "waits for its first batch for %.1f %% of it",
+                     shortest, epoch_s, epoch_s > 0 ? 100 * first_s / epoch_s : 0);
     }
     if (not_cached) {
         ablate__note(&a->warnings,

@@ -23,6 +23,12 @@ struct ablate_prediction {
     enum predict_bound bound;
 };
 
+/* Where the seconds of a round went, as result.h has them. */
+struct ablate_spent {
+    bool known; /* false: measured by a version that did not tell */
+    double wall_s, start_s, setup_s, settle_s, timed_s;
+};
+
 /* An ablation under way. */
 struct ablation {
     struct ablate_settings own; /* as given, or as recorded where a result is gone on with */
@@ -42,6 +48,7 @@ struct ablation {
     const struct json_value *facts;                              /* "facts" */
     const struct json_value *plans; /* array, or NULL: the ceilings', later the first round's */
     struct ablate_prediction predictions[CELLS_MAX];
+    struct ablate_spent spent[RESULT_MAX_ROUNDS];
     struct ablate_notes failures, warnings;
     size_t planned_warnings; /* the first of them come from planning; the rest is found anew */
 };

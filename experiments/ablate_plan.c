@@ -8,11 +8,9 @@
 #include "experiments/ceilings.h"
 #include "trainer/job.h"
 
-/* The fastest cell is timed for so long at least. */
-#define TIMED_S 5.0
-/* Opening the device, creating operations and slots, for each cell: guesses. */
-#define OPENING_CUDA_S 1.5
-#define OPENING_HOST_S 0.1
+/* Starting a process and building the plans that are known: guesses. */
+#define STARTING_CUDA_S 3.0
+#define STARTING_HOST_S 0.1
 #define SIMULATED_EPOCHS 20
 /* An epoch that a budget shortens keeps so many batches. */
 #define LEAST_BATCHES 10.0
@@ -94,7 +92,8 @@ static void guess_epochs(struct ablation *a, double *fastest, double *sum)
     }
 }
 
-/* Untimed seconds of a round: opening and settling every cell. */
+/* Untimed seconds of a round: its process, a cache that its first cell fills, and opening and settling
+ * every cell. */
 static double guess_fixed(const struct ablation *a, double sum)
 {
     const struct json_value *root = json_root(a->ceilings);
@@ -104,11 +103,13 @@ static double guess_fixed(const struct ablation *a, double sum)
     const double epoch_s = sum / cells;
     const int64_t slots = json_member_int(a->found, "slots", 2);
     double settle_s = 2 * (double)slots * epoch_s / (double)a->batches;
-    if (a->job.loader.cache != CACHE_NONE) {
-        settle_s = json_member_double(a->found, "cold_loader_s", 0) * (double)a->batches;
-    }
     settle_s = settle_s > a->settings->settle_s ? settle_s : a->settings->settle_s;
-    return cells * (settle_s + (host ? OPENING_HOST_S : OPENING_CUDA_S));
+    double once_s = json_member_double(a->found, "open_s", 0);
+    once_s += host ? STARTING_HOST_S : STARTING_CUDA_S;
+    if (a->job.loader.cache != CACHE_NONE) {
+        once_s += json_member_double(a->found, "cold_loader_s", 0) * (double)a->batches;
+    }
+    return once_s + cells * (settle_s + json_member_double(a->found, "cell_s", 0));
 }
 
 void ablate__fit_budget(const struct ablate_budget *in, struct ablate_fit *fit)
@@ -198,7 +199,7 @@ enum status ablate__plan(struct ablation *a)
         return FAIL(STATUS_USAGE, "--rounds is at most %d", RESULT_MAX_ROUNDS);
     }
     guess_epochs(a, &fastest, &sum);
-    const double epochs = ceil(TIMED_S / fastest);
+    const double epochs = ceil(a->settings->seconds / fastest);
     a->epochs = a->settings->epochs > 0 ? a->settings->epochs : epochs < 1e5 ? (int)epochs : 100000;
     if (a->epochs < 1) {
         a->epochs = 1;
@@ -213,6 +214,10 @@ enum status ablate__plan(struct ablation *a)
         log_info("%d cells, %d rounds, %d epoch%s of %lld samples a cell: about %.0f s", cells,
                  a->rounds, a->epochs, a->epochs == 1 ? "" : "s", (long long)a->samples,
                  round_s * a->rounds);
+        if (a->settings->epochs == 0 && fastest > 2 * a->settings->seconds) {
+            log_info("an epoch alone takes %.1f s in the fastest cell; --limit-samples shortens it",
+                     fastest);
+        }
     }
     return STATUS_OK;
 }

@@ -103,6 +103,7 @@ static enum status take_protocol(struct ablation *a, const struct json_value *ro
     }
     a->job.dataset.limit_samples = (size_t)limit;
     own->order_seed = result_read_seed(protocol);
+    own->seconds = json_member_double(protocol, "seconds", own->seconds);
     own->settle_s = json_member_double(protocol, "settle_s", own->settle_s);
     own->matters = json_member_double(protocol, "matters", own->matters);
     own->budget_s = json_member_double(protocol, "budget_s", 0);
@@ -123,6 +124,23 @@ static void take_predictions(struct ablation *a, const struct json_value *predic
                 prediction->formula = json_member_double(value, "formula_samples_per_s", 0);
                 prediction->trivial = json_member_double(value, "trivial_samples_per_s", 0);
             }
+        }
+    }
+}
+
+static void take_spent(struct ablation *a, const struct json_value *rounds)
+{
+    for (size_t i = 0; rounds && i < rounds->count; i++) {
+        const struct json_value *value = &rounds->items[i];
+        const int64_t round = json_member_int(value, "round", -1);
+        if (round >= 0 && round < a->rounds_done) {
+            a->spent[round] =
+                (struct ablate_spent){.known = true,
+                                      .wall_s = json_member_double(value, "wall_s", 0),
+                                      .start_s = json_member_double(value, "start_s", 0),
+                                      .setup_s = json_member_double(value, "setup_s", 0),
+                                      .settle_s = json_member_double(value, "settle_s", 0),
+                                      .timed_s = json_member_double(value, "timed_s", 0)};
         }
     }
 }
@@ -176,6 +194,7 @@ enum status ablate__go_on(struct ablation *a)
     TRY(take_earlier_rounds(a, json_member(root, "cells")));
     ablate__predict(a);
     take_predictions(a, json_member(root, "predictions"));
+    take_spent(a, json_member(root, "rounds"));
     take_warnings(a, root);
     log_info("going on after round %d of %d", a->rounds_done, a->rounds);
     return STATUS_OK;

@@ -41,6 +41,7 @@ static void write_protocol(const struct ablation *a, struct json_writer *writer)
     json_key_int(writer, "rounds", a->rounds);
     json_key_int(writer, "rounds_done", a->rounds_done);
     json_key_int(writer, "epochs", a->epochs);
+    json_key_double(writer, "seconds", settings->seconds);
     json_key_double(writer, "settle_s", settings->settle_s);
     json_key_double(writer, "matters", settings->matters);
     json_key_double(writer, "budget_s", settings->budget_s);
@@ -72,6 +73,26 @@ static void write_protocol(const struct ablation *a, struct json_writer *writer)
     }
     json_end_array(writer);
     json_end_object(writer);
+}
+
+static void write_spent(const struct ablation *a, struct json_writer *writer)
+{
+    json_key(writer, "rounds");
+    json_begin_array(writer);
+    for (int round = 0; round < a->rounds_done; round++) {
+        const struct ablate_spent *spent = &a->spent[round];
+        if (spent->known) {
+            json_begin_object(writer);
+            json_key_int(writer, "round", round);
+            json_key_double(writer, "wall_s", spent->wall_s);
+            json_key_double(writer, "start_s", spent->start_s);
+            json_key_double(writer, "setup_s", spent->setup_s);
+            json_key_double(writer, "settle_s", spent->settle_s);
+            json_key_double(writer, "timed_s", spent->timed_s);
+            json_end_object(writer);
+        }
+    }
+    json_end_array(writer);
 }
 
 static void write_predictions(const struct ablation *a, struct json_writer *writer)
@@ -150,6 +171,7 @@ static void write_result(const struct ablation *a, struct json_writer *writer)
     copy_member(writer, "facts", a->facts);
     copy_member(writer, "plans", a->plans);
     write_predictions(a, writer);
+    write_spent(a, writer);
     write_cells(a, writer);
     if (a->peers.count > 0) {
         json_key(writer, "peer");

@@ -313,6 +313,10 @@ static void print_bars(const struct result_view *view, FILE *out, const char *gr
         double at = 0;
         char value[48];
         begin_row(out, cell->name);
+        if (!report__is_timed(cell)) {
+            end_row(out, "not measured");
+            continue;
+        }
         for (size_t i = 0; i < count && wall > 0; i++) {
             const double seconds = report__sum(view, cell, group, parts[i].member);
             const double share = 100 * seconds / wall;
@@ -352,6 +356,10 @@ static void print_stages(const struct result_view *view, FILE *out)
         const double to_percent = span > 0 ? 100 / span : 0;
         char value[48];
         begin_row(out, cell->name);
+        if (!report__is_timed(cell)) {
+            end_row(out, "not measured");
+            continue;
+        }
         fprintf(out,
                 "<rect x=\"0%%\" width=\"100%%\" y=\"4\" height=\"18\" fill=\"var(--line)\"/><rect "
                 "x=\"0%%\" width=\"%.3f%%\" y=\"4\" height=\"18\" fill=\"var(--c2)\"/><rect "
@@ -360,14 +368,18 @@ static void print_stages(const struct result_view *view, FILE *out)
         snprintf(value, sizeof value, "%.0f %% busy", compute * to_percent);
         end_row(out, value);
     }
+    const char *separator = "";
     fprintf(out, "<p class=\"soft\">Device time by events in the streams. Of the copying, ");
     for (size_t c = 0; c < view->cell_count; c++) {
         const struct result_cell *cell = &view->cells[c];
         const double copy = report__sum(view, cell, "device", "copy");
-        fprintf(out, "%s%.0f&nbsp;%% (", c ? ", " : "",
-                copy > 0 ? 100 * report__sum(view, cell, "device", "hidden") / copy : 0);
-        escape(out, cell->name);
-        fprintf(out, ")");
+        if (report__is_timed(cell)) {
+            fprintf(out, "%s%.0f&nbsp;%% (", separator,
+                    copy > 0 ? 100 * report__sum(view, cell, "device", "hidden") / copy : 0);
+            escape(out, cell->name);
+            fprintf(out, ")");
+            separator = ", ";
+        }
     }
     fprintf(out, " ran while a step was running.</p>\n");
 }
@@ -529,6 +541,9 @@ void report_html(const struct result_view *view, FILE *out)
     print_list(out, json_member(view->root, "warnings"), "soft");
     fprintf(out, "<p class=\"soft\">");
     report__job_text(view, text, sizeof text);
+    escape(out, text);
+    fprintf(out, " ");
+    report__spent_text(view, text, sizeof text);
     escape(out, text);
     fprintf(out, " ");
     report__cost_text(view, text, sizeof text);

@@ -13,6 +13,9 @@ double report__percent(double ratio);
 double report__sum(const struct result_view *view, const struct result_cell *cell,
                    const char *group, const char *name);
 
+/* Whether the stages of its runs were timed: not where the cell leaves the instrument out. */
+bool report__is_timed(const struct result_cell *cell);
+
 /* Timed seconds, and batches, of a cell over all complete rounds. */
 double report__wall(const struct result_view *view, const struct result_cell *cell);
 double report__batches(const struct result_view *view, const struct result_cell *cell);
@@ -25,6 +28,9 @@ void report__check_text(const struct result_view *view, char *text, size_t bytes
 
 /* Whether the cells' bits were compared and equal, in a sentence; "" where no round ran. */
 const char *report__bits_text(const struct result_view *view);
+
+/* Where the time of a round went, in a sentence; "" where it is not known. */
+void report__spent_text(const struct result_view *view, char *text, size_t bytes);
 
 /* What page-locking and memory cost, in a sentence; "" where nothing is known. */
 void report__cost_text(const struct result_view *view, char *text, size_t bytes);

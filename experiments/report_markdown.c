@@ -70,6 +70,8 @@ static void print_machine(const struct result_view *view, FILE *out)
     char text[700];
     report__job_text(view, text, sizeof text);
     fprintf(out, "\n%s\n", text);
+    report__spent_text(view, text, sizeof text);
+    fprintf(out, "%s%s", text, text[0] ? " " : "");
     report__cost_text(view, text, sizeof text);
     fprintf(out, "%s %s\n\n", text, report__bits_text(view));
     fprintf(out, "Driver %s, CUDA %s, cuDNN %s; %s, %lld CPUs allowed; pinline %s.\n\n    %s\n\n",

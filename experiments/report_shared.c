@@ -20,6 +20,11 @@ double report__sum(const struct result_view *view, const struct result_cell *cel
     return sum;
 }
 
+bool report__is_timed(const struct result_cell *cell)
+{
+    return cell->run_count == 0 || json_member_bool(cell->runs[0].object, "timing", true);
+}
+
 double report__wall(const struct result_view *view, const struct result_cell *cell)
 {
     double sum = 0;
@@ -149,6 +154,28 @@ const char *report__bits_text(const struct result_view *view)
            "not change the arithmetic.";
 }
 
+void report__spent_text(const struct result_view *view, char *text, size_t bytes)
+{
+    static const char *const names[] = {"wall_s", "start_s", "setup_s", "settle_s", "timed_s"};
+    const struct json_value *rounds = json_member(view->root, "rounds");
+    double mean[5] = {0};
+    text[0] = '\0';
+    if (!rounds || rounds->kind != JSON_ARRAY || rounds->count == 0) {
+        return;
+    }
+    for (size_t r = 0; r < rounds->count; r++) {
+        for (size_t i = 0; i < 5; i++) {
+            mean[i] += json_member_double(&rounds->items[r], names[i], 0) / (double)rounds->count;
+        }
+    }
+    snprintf(
+        text, bytes,
+        "A round took %.1f s: %.1f s to start and end its process, %.1f s setting up %zu cells, "
+        "%.1f s settling, %.1f s timed, %.1f s the rest.",
+        mean[0], mean[1], mean[2], view->cell_count, mean[3], mean[4],
+        mean[0] - mean[1] - mean[2] - mean[3] - mean[4]);
+}
+
 void report__cost_text(const struct result_view *view, char *text, size_t bytes)
 {
     const double mb = 1e6;
@@ -229,9 +256,14 @@ void report_csv(const struct result_view *view, FILE *out)
                     run->weights_hash, json_member_bool(run->object, "page_locked", false),
                     run->marked);
             for (size_t g = 0; g < GROUPS; g++) {
-                fprintf(
-                    out, ",%.9g",
-                    json_member_double(json_member(run->object, groups[g][0]), groups[g][1], 0));
+                const struct json_value *figure =
+                    json_member(json_member(run->object, groups[g][0]), groups[g][1]);
+                /* What was not measured is no zero. */
+                if (figure && figure->kind == JSON_NUMBER) {
+                    fprintf(out, ",%.9g", figure->number);
+                } else {
+                    fputc(',', out);
+                }
             }
             fputc('\n', out);
         }

@@ -173,6 +173,10 @@ static void print_stages(const struct result_view *view, FILE *out, int columns)
             d[i] = to_percent * report__sum(view, cell, "device", on_device[i]);
         }
         print_name(out, cell->name, width);
+        if (!report__is_timed(cell)) {
+            fprintf(out, "  not measured\n");
+            continue;
+        }
         fprintf(out, " %5.1f %5.1f %5.1f %5.1f %5.1f  %5.1f %5.1f %5.1f %5.1f %5.2f\n", h[0], h[1],
                 h[2], h[3], h[4], d[0], d[1], d[2], d[3],
                 taken > 0 ? report__sum(view, cell, "counters", "copy_call_s") / taken : 0);
@@ -193,6 +197,10 @@ void report_text(const struct result_view *view, FILE *out, int columns)
     fputc('\n', out);
     report__job_text(view, text, sizeof text);
     wrap(out, text, columns, 0);
+    report__spent_text(view, text, sizeof text);
+    if (text[0]) {
+        wrap(out, text, columns, 0);
+    }
     report__cost_text(view, text, sizeof text);
     wrap(out, text, columns, 0);
     wrap(out, report__bits_text(view), columns, 0);

@@ -7,7 +7,7 @@
  *     "command": "pinline ablate --data ...", "finished": true,
  *     "machine": {...}, "device": {...}, "data": {...},          as job_write_machine and friends
  *     "job": {"num-workers": 4, ...},                           every option of the job
- *     "protocol": {"seed": 1 (above 2^63 as text), "rounds": 6, "rounds_done": 6, "epochs": 3,
+ *     "protocol": {"seed": 1 (above 2^63 as text), "rounds": 6, "rounds_done": 6, "epochs": 3, "seconds": 5,
  *                  "settle_s": 1, "matters": 0.02, "limit_samples": 0, "imbalance": 0, "budget_s": 0,
  *                  "step_s": 0 (of an emulated step), "forward_only": false (inference),
  *                  "request": "--axis num-workers=1,2", "planned_warnings": 0,
@@ -26,11 +26,14 @@
  *                  "lock_s": 0.01, "open_s": 1.1, "cell_s": 0.1, "measured_in_s": 5.1},
  *     "predictions": [{"cell": "default", "samples_per_s": 1.0, "formula_samples_per_s": 1.0,
  *                      "trivial_samples_per_s": 1.0, "bound": "loader"}, ...],
+ *     "rounds": [{"round": 0, "wall_s": 1.0, "start_s": 0.1, "setup_s": 0.1, "settle_s": 0.2,
+ *                 "timed_s": 0.5}, ...],
  *     "cells": [{"name": "default", "repeats": false, "arithmetic": false, "settings": {...},
  *       "rounds": [
  *         {"round": 0, "place": 3, "samples_per_s": 1.0, "epoch_s": [1.0, 1.1],
  *          "loss_hash": "0123456789abcdef", "weights_hash": "0123456789abcdef",
  *          "plans_hash": "0123456789abcdef", "cache_images": 0,
+ *          "setup_s": 0.1, "settle_s": 0.1, "timed_s": 1.0, "timing": true,
  *          "page_locked": true, "lock_s": 0.01, "slots_bytes": 123, "marked": "",
  *          "host": {"wait_batch": s, "copy": s, "issue": s, "wait_device": s, "rest": s},
  *          "device": {"span": s, "compute": s, "copy": s, "hidden": s, "idle": s},
@@ -55,6 +58,12 @@
  * sleeps). step_s is with pageable slots, step_pinned_s with page-locked ones. open_s is for the
  * device and the sets, cell_s for opening a cell whose plans are known. wake_s is what a step costs
  * beyond itself when the host begins it with an idle device and sees its end.
+ *
+ * A run's time is setup_s (opening slots, streams, network and operations; for the first of a round
+ * the device and the sets too), settle_s (untimed steps, a cache to be filled, weights), timed_s, and
+ * closing. A round's are the sums of these, start_s (its process began and ended) and the rest of
+ * wall_s. A run whose "timing" is off has no "host", "device" and "watch", and no times in its
+ * counters.
  *
  * Times are seconds; host, device, counters and cpu are sums over the timed epochs of one cell-run.
  * Effects and verdicts are computed from the rounds when the file is read, never stored.
