@@ -38,6 +38,9 @@ enum transfer { TRANSFER_U8 = 0, TRANSFER_F32 };
 enum staging { STAGING_SLOT = 0, STAGING_THREAD };
 enum cache_mode { CACHE_NONE = 0, CACHE_ENCODED, CACHE_DECODED };
 enum bad_image { BAD_IMAGE_STOP = 0, BAD_IMAGE_SKIP };
+/* How workers write pixels: through the cache, or past it by streaming stores where the processor has
+ * them. Only speed differs. */
+enum slot_stores { STORES_AUTO = 0, STORES_PLAIN, STORES_STREAMED };
 enum loader_io { IO_THREADS = 0, IO_MMAP };
 
 /* Defaults from loader_settings_defaults; checked by loader_open. */
@@ -53,6 +56,9 @@ struct loader_settings {
     bool prefetch_epochs;    /* workers go on into the next epoch; default true */
     enum transfer transfer;
     enum staging staging;
+    /* STORES_AUTO streams where a ring larger than the cache is filled by 4 workers or more, straight
+     * into slots, and is not read again on the host. */
+    enum slot_stores stores;
     bool shuffle;       /* default true */
     bool drop_last;     /* default false */
     uint64_t seed;      /* default 0 */
@@ -185,6 +191,7 @@ void loader_copy_events(const loader *loader, int slot, device_event **from, dev
 struct loader_staging {
     bool page_locked; /* as the runtime says */
     bool fell_back;   /* PIN_AUTO took pageable memory */
+    bool streamed;    /* workers are asked to write past the cache */
     double lock_seconds;
     size_t host_bytes, device_bytes; /* all slots */
     char note[256];                  /* the reason for falling back, "" otherwise */

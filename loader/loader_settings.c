@@ -54,6 +54,7 @@ static enum status check_settings(const struct loader_settings *s)
                     COPY_STREAM_COMPUTE));
     TRY(check_range("transfer (--transfer)", s->transfer, TRANSFER_U8, TRANSFER_F32));
     TRY(check_range("staging (--staging)", s->staging, STAGING_SLOT, STAGING_THREAD));
+    TRY(check_range("stores (--stores)", s->stores, STORES_AUTO, STORES_STREAMED));
     TRY(check_range("cache (--cache)", s->cache, CACHE_NONE, CACHE_DECODED));
     TRY(check_range("on_bad_image (--on-bad-image)", s->on_bad_image, BAD_IMAGE_STOP,
                     BAD_IMAGE_SKIP));
@@ -134,6 +135,27 @@ static enum status lay_out(loader *l)
     return STATUS_OK;
 }
 
+/* What systems report as the last-level cache may be the sum of many, none of which is larger. */
+#define LARGEST_CACHE (UINT64_C(64) << 20)
+#define USUAL_CACHE (UINT64_C(32) << 20)
+/* With fewer workers their own stores are the limit, and streaming ones are the slower ones; with more
+ * it is the memory, which a plain store costs a read besides. */
+#define STREAMING_WORKERS 4
+
+static bool choose_streaming(const loader *l)
+{
+    const struct loader_settings *s = &l->settings;
+    struct system_facts facts;
+    if (s->stores != STORES_AUTO) {
+        return s->stores == STORES_STREAMED;
+    }
+    system_read_facts(&facts);
+    uint64_t cache = facts.last_level_cache > 0 ? facts.last_level_cache : USUAL_CACHE;
+    cache = cache < LARGEST_CACHE ? cache : LARGEST_CACHE;
+    return s->staging == STAGING_SLOT && !s->keep_shadow && s->num_workers >= STREAMING_WORKERS &&
+           (uint64_t)l->layout.slot_bytes * (uint64_t)l->layout.slots > cache;
+}
+
 /*
  * What a decoded cache may keep. Where the file is always brought to the final size in the same way
  * and chance comes after (flip, padded crop), pixels of final size are kept; otherwise the whole
@@ -170,6 +192,7 @@ enum status loader__settle(loader *l)
                                   .world = s->world};
     TRY(sampler_init(&l->sampler));
     TRY(lay_out(l));
+    l->staging.streamed = choose_streaming(l);
     settle_augment(l);
     l->layout.batches = l->sampler.batches;
     l->layout.last_batch = l->sampler.last_batch > 0 ? l->sampler.last_batch : 1;

@@ -138,8 +138,10 @@ static void draw_view(const loader *l, const struct augment_settings *augment, u
 /* Where in the slot, and as what. */
 static struct image_output output_at(const loader *l, void *pixels)
 {
-    struct image_output output = {
-        .format = l->settings.transfer == TRANSFER_F32 ? IMAGE_F32 : IMAGE_U8, .pixels = pixels};
+    struct image_output output = {.format =
+                                      l->settings.transfer == TRANSFER_F32 ? IMAGE_F32 : IMAGE_U8,
+                                  .pixels = pixels,
+                                  .streamed = l->staging.streamed};
     for (int c = 0; c < 3; c++) {
         output.mean[c] = l->settings.mean[c];
         output.std[c] = l->settings.deviation[c];
@@ -178,11 +180,6 @@ static enum status render_base(struct worker *worker, const struct slot *slot, u
                                unsigned char *pixels)
 {
     const loader *l = worker->loader;
-    if (l->cache_base_is_final && l->settings.transfer == TRANSFER_U8 &&
-        !augment_is_random(&l->settings.augment) && l->settings.augment.flip <= 0) {
-        memcpy(pixels, base, l->image_bytes);
-        return STATUS_OK;
-    }
     struct image_view view;
     draw_view(l, &l->rest_augment, slot->epoch, sample, width, height, &view);
     struct image_output output = output_at(l, pixels);

@@ -381,6 +381,7 @@ static void write_staging(struct json_writer *writer, const char *key, const loa
     json_key_int(writer, "slot_bytes", (int64_t)layout->slot_bytes);
     json_key_bool(writer, "page_locked", staging.page_locked);
     json_key_bool(writer, "fell_back", staging.fell_back);
+    json_key_bool(writer, "streamed", staging.streamed);
     json_key_double(writer, "lock_seconds", staging.lock_seconds);
     json_key_int(writer, "host_bytes", (int64_t)staging.host_bytes);
     json_key_int(writer, "device_bytes", (int64_t)staging.device_bytes);
