@@ -347,18 +347,19 @@ try_using() {
     prints "doctor lists CPUs" 'CPU: '
     ends 0 "doctor --json" doctor --json
     is_json "doctor --json" 'len(d["lines"]) > 4'
-    ends 0 "bench step" bench step "${probe[@]}" --steps 2 --repeats 1
+    ends 0 "bench step" bench step "${small[@]:0:4}" --model probe --batch-size 16 --steps 2 --repeats 1
     prints "bench step gives a rate" 'samples/s'
     ends 0 "bench loader" bench loader --data set "${small[@]}" --seconds 0.02
     prints "bench loader has a row a number of workers" '^ +1 +[0-9]+'
     ends 0 "bench decode" bench decode --data set --size 16 --seconds 0.02
     prints "bench decode has a row a library" '^libpng +PNG'
-    local kind
-    for kind in step loader decode; do
-        ends 0 "bench $kind --json" bench "$kind" --data set "${probe[@]}" --seconds 0.02 --steps 2 \
-            --repeats 1 --json
-        is_json "bench $kind --json"
-    done
+    ends 0 "bench step --json" bench step "${probe[@]:0:4}" --model probe --steps 2 --repeats 1 --json
+    is_json "bench step --json" 'd["model"] == "probe" and d["size"] == 16'
+    ends 0 "bench loader --json" bench loader --data set "${small[@]}" --batch-size 16 --seconds 0.02 \
+        --json
+    is_json "bench loader --json" 'd["images"] == 100 and d["rows"][0]["workers"] == 1'
+    ends 0 "bench decode --json" bench decode --data set --size 16 --seconds 0.02 --json
+    is_json "bench decode --json" 'd["size"] == 16 and len(d["rows"]) > 0'
 }
 hash_of() {
     weights_hash "$work/$1/log.jsonl"
@@ -413,6 +414,15 @@ wrong_words() {
     says 2 "unknown device" '--device takes auto, host, cuda.*"gpu"' train --data set --device gpu
     says 2 "unknown decoder" '--decoders' train --data set --decoders turbo,magick
     says 2 "unknown benchmark" '"stp".*did you mean step' bench stp
+    says 2 "bench step reads no images" 'bench step does not use --data;' bench step --data set
+    says 2 "bench loader trains nothing" 'bench loader does not use --model;' bench loader \
+        --data set --model probe
+    says 2 "bench decode has no batches" 'bench decode does not use --batch-size;' bench decode \
+        --data set --batch-size 8
+    says 2 "bench decode takes every library" 'bench decode does not use --decoders;' bench decode \
+        --data set --decoders stb
+    says 2 "bench has no weights" 'unknown option --weights' bench step --weights run/best.safetensors
+    says 2 "doctor computes nothing" 'unknown option --precision' doctor --precision bf16
     says 2 "images too small for the model" '6.*resnet9.*--size 8' train --data set --device host \
         --size 6 --model resnet9 --out small
     says 2 "padding without a crop" '--padding does nothing without --augment crop' train --data set \

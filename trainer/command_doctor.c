@@ -21,10 +21,22 @@ static struct {
 } lines[MOST_LINES];
 static size_t line_count;
 
+/* Of the device's options those that say which one, and what it has: nothing is computed. */
 static size_t bind(struct option_binding *bindings)
 {
+    static const char *const names[] = {"device", "cuda-libs", "host-threads"};
+    static struct option options[sizeof names / sizeof names[0]];
+    static struct option_table device_table = {.title = "Device", .options = options};
+    device_table.count = 0;
+    for (size_t n = 0; n < sizeof names / sizeof names[0]; n++) {
+        for (size_t i = 0; i < options_device.count; i++) {
+            if (strcmp(options_device.options[i].name, names[n]) == 0) {
+                options[device_table.count++] = options_device.options[i];
+            }
+        }
+    }
     settings_defaults(&settings);
-    bindings[0] = (struct option_binding){.table = &options_device, .base = &settings};
+    bindings[0] = (struct option_binding){.table = &device_table, .base = &settings};
     bindings[1] = (struct option_binding){.table = &options_output, .base = &settings};
     return 2;
 }
@@ -136,6 +148,7 @@ static enum status run(char **operands, size_t operand_count)
     (void)operands;
     (void)operand_count;
     command_set_log_level(&settings);
+    TRY(command_check_device(&settings));
     line_count = 0;
     describe_machine();
     describe_devices();
@@ -158,7 +171,7 @@ const struct command command_doctor = {
     .details =
         "Lists CPUs and memory that the process may use, the limit of locked memory, the\n"
         "libraries, and the devices, or why there is none. Lines with ! name a problem and its\n"
-        "remedy. Always exits with 0.",
+        "remedy, and do not change the exit code.",
     .bind = bind,
     .run = run,
 };
