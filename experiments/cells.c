@@ -81,25 +81,67 @@ static enum status add_change(struct cell *cell, const char *option, const char 
     return STATUS_OK;
 }
 
+static const struct cell *find_cell(const struct cell_list *list, const char *name)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        if (strcmp(list->cells[i].name, name) == 0) {
+            return &list->cells[i];
+        }
+    }
+    return NULL;
+}
+
+static enum status add_cell(struct cell_list *list, const struct cell *cell)
+{
+    if (find_cell(list, cell->name)) {
+        return FAIL(STATUS_USAGE, "cell \"%s\" is asked for twice", cell->name);
+    }
+    if (list->count == CELLS_MAX) {
+        return FAIL(STATUS_USAGE, "more than %d cells", CELLS_MAX);
+    }
+    list->cells[list->count++] = *cell;
+    return STATUS_OK;
+}
+
+/* The same cell once more, as a check on the method. */
+static enum status add_again(struct cell_list *list, const struct cell *first)
+{
+    struct cell again = *first;
+    again.repeats = true;
+    const size_t used = strlen(again.name);
+    if (used + sizeof CELL_AGAIN > sizeof again.name) {
+        return FAIL(STATUS_USAGE, "the name of cell \"%s\" is too long to repeat it", first->name);
+    }
+    memcpy(again.name + used, CELL_AGAIN, sizeof CELL_AGAIN);
+    return add_cell(list, &again);
+}
+
+static enum status make_known(const struct known_cell *from, struct cell *cell)
+{
+    memset(cell, 0, sizeof *cell);
+    snprintf(cell->name, sizeof cell->name, "%s", from->name);
+    TRY(add_change(cell, "pin-memory", from->pin));
+    TRY(add_change(cell, "non-blocking", from->non_blocking));
+    return add_change(cell, "copy-stream", from->stream);
+}
+
+/* A name, and a name that stands there already or ends so, for the second time. */
 static enum status add_known(struct cell_list *list, const char *name, size_t length)
 {
+    const size_t suffix = strlen(CELL_AGAIN);
+    const bool again = length > suffix && memcmp(name + length - suffix, CELL_AGAIN, suffix) == 0;
+    const size_t base = again ? length - suffix : length;
     for (size_t i = 0; i < KNOWN; i++) {
-        if (strlen(known[i].name) == length && memcmp(known[i].name, name, length) == 0) {
-            if (list->count == CELLS_MAX) {
-                return FAIL(STATUS_USAGE, "more than %d cells", CELLS_MAX);
-            }
-            struct cell *cell = &list->cells[list->count++];
-            memset(cell, 0, sizeof *cell);
-            snprintf(cell->name, sizeof cell->name, "%s", known[i].name);
-            TRY(add_change(cell, "pin-memory", known[i].pin));
-            TRY(add_change(cell, "non-blocking", known[i].non_blocking));
-            TRY(add_change(cell, "copy-stream", known[i].stream));
-            return STATUS_OK;
+        if (strlen(known[i].name) == base && memcmp(known[i].name, name, base) == 0) {
+            struct cell cell;
+            TRY(make_known(&known[i], &cell));
+            return again || find_cell(list, cell.name) ? add_again(list, &cell)
+                                                       : add_cell(list, &cell);
         }
     }
     return FAIL(STATUS_USAGE,
                 "there is no cell \"%.*s\"; known are default, pin, non_blocking, both, default/s, "
-                "pin/s, non_blocking/s and both+stream",
+                "pin/s, non_blocking/s and both+stream, each also with \" again\"",
                 (int)length, name);
 }
 
@@ -111,6 +153,21 @@ static enum status add_names(struct cell_list *list, const char *const *names)
     return STATUS_OK;
 }
 
+/* A repeated cell without the one that it repeats would be no check. */
+static enum status check_repeated(const struct cell_list *list)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        char name[sizeof list->cells->name];
+        snprintf(name, sizeof name, "%s", list->cells[i].name);
+        name[strlen(name) - (list->cells[i].repeats ? strlen(CELL_AGAIN) : 0)] = '\0';
+        if (!find_cell(list, name)) {
+            return FAIL(STATUS_USAGE, "cell \"%s\" repeats \"%s\", which is not among the cells",
+                        list->cells[i].name, name);
+        }
+    }
+    return STATUS_OK;
+}
+
 static enum status add_named(struct cell_list *list, const char *names)
 {
     while (*names) {
@@ -118,7 +175,7 @@ static enum status add_named(struct cell_list *list, const char *names)
         TRY(add_known(list, names, length));
         names += length + (names[length] == ',');
     }
-    return STATUS_OK;
+    return check_repeated(list);
 }
 
 /* Replaces each cell by one for each of `values` (separated by commas). */
@@ -139,9 +196,11 @@ static enum status multiply(struct cell_list *list, const char *option, const ch
             *cell = list->cells[i];
             char value[48];
             snprintf(value, sizeof value, "%.*s", (int)length, at);
-            size_t used = strlen(cell->name);
-            int written =
-                snprintf(cell->name + used, sizeof cell->name - used, " %s=%s", option, value);
+            /* That a cell is repeated stands at the end of its name. */
+            const char *again = cell->repeats ? CELL_AGAIN : "";
+            size_t used = strlen(cell->name) - strlen(again);
+            int written = snprintf(cell->name + used, sizeof cell->name - used, " %s=%s%s", option,
+                                   value, again);
             if (length >= sizeof value || written < 0 ||
                 (size_t)written >= sizeof cell->name - used) {
                 return FAIL(STATUS_USAGE, "the axis %s=%s is too long", option, values);
@@ -252,18 +311,12 @@ enum status cells_choose(const struct cells_request *request, struct cell_list *
     for (size_t i = 0; i < CELLS_MAX_AXES && request->axes[i]; i++) {
         TRY(add_axis(list, request->axes[i]));
     }
-    if (list->count < CELLS_MAX && usual) {
-        const struct cell *first = &list->cells[0];
-        struct cell again = *first;
-        again.repeats = true;
-        snprintf(again.name, sizeof again.name, "%.80s again", first->name);
-        list->cells[list->count++] = again;
+    if (usual || request->again) {
+        TRY(add_again(list, &list->cells[0]));
     }
     for (size_t i = 0; i < list->count; i++) {
-        for (size_t j = 0; j < i; j++) {
-            if (strcmp(list->cells[i].name, list->cells[j].name) == 0) {
-                return FAIL(STATUS_USAGE, "cell \"%s\" is asked for twice", list->cells[i].name);
-            }
+        if (find_cell(list, list->cells[i].name) != &list->cells[i]) {
+            return FAIL(STATUS_USAGE, "cell \"%s\" is asked for twice", list->cells[i].name);
         }
     }
     if (list->count < 2) {

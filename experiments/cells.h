@@ -22,10 +22,12 @@ enum cells_stream { CELLS_STREAM_COMPUTE = 0, CELLS_STREAM_DEDICATED, CELLS_STRE
 /* What the command line asks for. Zero is the default: the article's four cells on the compute
  * stream, both+stream, and default a second time. */
 struct cells_request {
-    const char *names;         /* "default,both", or NULL */
+    const char *names;         /* "default,both", or NULL; a name that stands twice, or "default
+                                  again", is the check on the method */
     enum cells_stream streams; /* BOTH: the eight cells; DEDICATED: the four on their own stream */
     bool both_transfers;       /* each cell with u8 and with f32 */
     bool both_stagings;        /* each cell with slot and with thread */
+    bool again;                /* the first cell a second time, whatever the others are */
     const char *axes[CELLS_MAX_AXES]; /* "num-workers=1,2,4", NULL at the end */
 };
 
@@ -35,7 +37,7 @@ struct cell_change {
 };
 
 struct cell {
-    char name[96]; /* "both+stream", "default num-workers=4" */
+    char name[96]; /* "both+stream", "default num-workers=4", "default again" */
     struct cell_change changes[CELL_MAX_CHANGES];
     size_t change_count;
     bool repeats;    /* the same settings as an earlier cell: the check on the method */
@@ -46,6 +48,9 @@ struct cell_list {
     struct cell cells[CELLS_MAX];
     size_t count;
 };
+
+/* What the name of a repeated cell ends with. */
+#define CELL_AGAIN " again"
 
 /*
  * Lists the cells. With axes and no `names`, the cells "default" and "both+stream" are taken at every

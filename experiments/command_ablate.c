@@ -104,7 +104,13 @@ static const struct option cell_options[] = {
      .offset = FIELD(cells.names),
      .metavar = "LIST",
      .help = "cells to run: default, pin, non_blocking, both, both+stream, default/s, pin/s, "
-             "non_blocking/s; without it the first five and default once more"},
+             "non_blocking/s; a name that stands twice is a check on the method (default,default "
+             "is an A/A run); without it the first five and default once more"},
+    {.name = "again",
+     .kind = OPTION_SWITCH,
+     .offset = FIELD(cells.again),
+     .help =
+         "run the first cell once more, as a check on the method, whatever the other cells are"},
     {.name = "copy-stream",
      .kind = OPTION_CHOICE,
      .offset = FIELD(cells.streams),
@@ -177,7 +183,14 @@ static const struct option protocol_options[] = {
      .offset = FIELD(epochs),
      .high = 100000,
      .metavar = "N",
-     .help = "epochs timed for each cell; 0 means so many that the fastest takes 5 s"},
+     .help = "epochs timed for each cell; 0 means so many that the fastest takes --seconds"},
+    {.name = "seconds",
+     .kind = OPTION_DOUBLE,
+     .offset = FIELD(seconds),
+     .low = 0.001,
+     .high = 86400,
+     .metavar = "SECONDS",
+     .help = "for which the fastest cell is timed, in whole epochs; below 5 rates spread more"},
     {.name = "budget",
      .kind = OPTION_CUSTOM,
      .offset = FIELD(budget_s),
@@ -362,6 +375,8 @@ static const char *request_text(void)
                                    staging_names[staging_choice], streams[settings.cells.streams],
                                    settings.cells.names ? " --cells " : "",
                                    settings.cells.names ? settings.cells.names : "");
+    used += (size_t)snprintf(text + used, sizeof text - used, "%s",
+                             settings.cells.again ? " --again" : "");
     for (size_t i = 0; i < CELLS_MAX_AXES && settings.cells.axes[i] && used < sizeof text; i++) {
         used +=
             (size_t)snprintf(text + used, sizeof text - used, " --axis %s", settings.cells.axes[i]);

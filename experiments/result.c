@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "experiments/cells.h"
 
 #define MOST_BYTES ((size_t)1 << 30)
 
@@ -211,15 +212,28 @@ static bool is_first_of_axes(const struct result_view *view, size_t c)
     return !view->cells[c].repeats;
 }
 
+/* The cell that `again` repeats: its name without the last word. */
+static const struct result_cell *find_repeated(const struct result_view *view,
+                                               const struct result_cell *again)
+{
+    const size_t length = strlen(again->name), suffix = strlen(CELL_AGAIN);
+    for (size_t c = 0; c < view->cell_count; c++) {
+        const struct result_cell *cell = &view->cells[c];
+        if (length == strlen(cell->name) + suffix &&
+            memcmp(cell->name, again->name, length - suffix) == 0) {
+            return cell;
+        }
+    }
+    return NULL;
+}
+
 static void add_check(struct result *file)
 {
     struct result_view *view = &file->view;
     for (size_t c = 0; c < view->cell_count; c++) {
         const struct result_cell *again = &view->cells[c];
-        const struct result_cell *first = again->repeats && strlen(again->name) > strlen(" again")
-                                              ? find_under(view, "default", "")
-                                              : NULL;
-        if (first) {
+        const struct result_cell *first = again->repeats ? find_repeated(view, again) : NULL;
+        if (first && !view->check.name) {
             char *name = file->names[VERDICT_MAX_EFFECTS];
             snprintf(name, sizeof file->names[0], "%.100s/%.100s", again->name, first->name);
             view->check = (struct effect){
@@ -240,6 +254,9 @@ static void add_effects(struct result *file)
     add_between(file);
     /* Cells of names that are not known here. */
     for (size_t c = 1; c < view->cell_count && view->effect_count == 0; c++) {
+        if (view->cells[c].repeats) {
+            continue;
+        }
         char name[200];
         snprintf(name, sizeof name, "%.90s/%.90s", view->cells[c].name, view->cells[0].name);
         add_effect(file, &view->cells[c], &view->cells[0], name, "");

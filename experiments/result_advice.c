@@ -136,6 +136,20 @@ static void advise_best(const struct result_view *view, struct result_advice *ad
     }
 }
 
+/* An A/A run: cells that are the same and nothing else. */
+static void advise_same(const struct result_view *view, struct result_advice *advice)
+{
+    char size[120];
+    size_text(&view->check, size, sizeof size);
+    advice->claims = effect_is_claimed(&view->check);
+    snprintf(advice->text, sizeof advice->text,
+             advice->claims
+                 ? "An A/A run claims a difference where there is none: %s is %s; something else "
+                   "moves these rates, so distrust effects of this size"
+                 : "An A/A run claims nothing: %s is %s",
+             view->check.name, size);
+}
+
 void result__advise(const struct result_view *view, struct result_advice *advice)
 {
     advice->text[0] = '\0';
@@ -147,6 +161,8 @@ void result__advise(const struct result_view *view, struct result_advice *advice
     } else if (view->rounds == 0) {
         snprintf(advice->text, sizeof advice->text,
                  "Predicted from the parts alone; no round was run");
+    } else if (view->rounds >= VERDICT_MIN_ROUNDS && view->effect_count == 0 && view->check.name) {
+        advise_same(view, advice);
     } else if (view->rounds < VERDICT_MIN_ROUNDS || view->effect_count == 0) {
         snprintf(advice->text, sizeof advice->text,
                  "No verdict: %zu round%s of the %d that it takes at least", view->rounds,

@@ -274,6 +274,8 @@ START_TEST(test_pinning_hurts)
     /* 20 to 50 ms. */
     check_ratio(view, "both", "default", 0.38, 0.55);
     ck_assert_int_eq(strncmp(view->advice.text, "Leave", 5), 0);
+    /* The step is measured beside both kinds of slot. */
+    check_predictions(view, 0.25);
     result_close(&file);
     clean_up();
 }
@@ -451,6 +453,114 @@ START_TEST(test_axes)
 }
 END_TEST
 
+/* Cells that are the same and nothing else: their difference is a check, and no effect. */
+START_TEST(test_same_and_same)
+{
+    if (!prepare()) {
+        SKIP_TEST("PINLINE does not name the program");
+    }
+    ck_assert_int_eq(
+        run(COMMON "--simulate 10,50,5 --rounds 6 --cells default,default", folder, folder), 0);
+    result *file = open_result();
+    const struct result_view *view = result_read_view(file);
+    ck_assert_uint_eq(view->cell_count, 2);
+    ck_assert_str_eq(view->cells[1].name, "default again");
+    ck_assert_uint_eq(view->effect_count, 0);
+    ck_assert_str_eq(view->check.name, "default again/default");
+    ck_assert_int_eq(strncmp(view->advice.text, "An A/A run", 10), 0);
+    ck_assert(view->advice.claims == effect_is_claimed(&view->check));
+    result_close(&file);
+    clean_up();
+}
+END_TEST
+
+/* Without the instrument the bits are the same, nothing but whole epochs is timed, and the cells are
+ * compared as any others. */
+START_TEST(test_instrument_left_out)
+{
+    if (!prepare()) {
+        SKIP_TEST("PINLINE does not name the program");
+    }
+    ck_assert_int_eq(
+        run(COMMON "--simulate 10,50,5 --rounds 2 --cells both --axis timing=0,1", folder, folder),
+        0);
+    result *file = open_result();
+    const struct result_view *view = result_read_view(file);
+    ck_assert_uint_eq(view->failures, 0);
+    const struct result_cell *off = result_find_cell(view, "both timing=0");
+    const struct result_cell *on = result_find_cell(view, "both timing=1");
+    ck_assert(off && on);
+    ck_assert_ptr_nonnull(result_find_effect(view, "both: timing=1 against timing=0"));
+    ck_assert_str_eq(off->runs[0].weights_hash, on->runs[0].weights_hash);
+    ck_assert_double_gt(off->predicted, 0);
+    static const char *const left_out[] = {"host", "device", "watch"};
+    for (size_t i = 0; i < sizeof left_out / sizeof left_out[0]; i++) {
+        ck_assert_ptr_null(json_member(off->runs[0].object, left_out[i]));
+        ck_assert_ptr_nonnull(json_member(on->runs[0].object, left_out[i]));
+    }
+    const struct json_value *counters = json_member(off->runs[0].object, "counters");
+    ck_assert_int_eq(json_member_int(counters, "batches", 0), 8);
+    ck_assert_ptr_null(json_member(counters, "copy_device_s"));
+    ck_assert_uint_eq(json_member(off->runs[0].object, "timeline")->count, 0);
+    ck_assert_uint_gt(json_member(on->runs[0].object, "timeline")->count, 0);
+    result_close(&file);
+    clean_up();
+}
+END_TEST
+
+/* A round accounts for its time; the first of its cells fills the cache, and no other. */
+START_TEST(test_round_accounts_for_its_time)
+{
+    if (!prepare()) {
+        SKIP_TEST("PINLINE does not name the program");
+    }
+    ck_assert_int_eq(run("ablate --quiet --data %s/set --device host --model probe --size 16 "
+                         "--settle 0 --num-workers 1 --ceiling-seconds 0.05 --out %s/out "
+                         "--simulate 10,50,20 --seconds 0.5 --rounds 2 --cells default,both,pin "
+                         "--cache decoded --prefetch 2",
+                         folder, folder),
+                     0);
+    result *file = open_result();
+    const struct result_view *view = result_read_view(file);
+    const struct json_value *protocol = json_member(view->root, "protocol");
+    const struct json_value *rounds = json_member(view->root, "rounds");
+    /* Eight batches of 20 ms an epoch: four of them, or three where the step was found longer. */
+    ck_assert_int_ge(json_member_int(protocol, "epochs", 0), 3);
+    ck_assert_int_le(json_member_int(protocol, "epochs", 0), 4);
+    ck_assert_uint_eq(rounds->count, 2);
+    for (size_t r = 0; r < 2; r++) {
+        const struct json_value *whole = &rounds->items[r];
+        double setup = 0, settle = 0, timed = 0;
+        for (size_t c = 0; c < 3; c++) {
+            const struct result_run *of_cell = &view->cells[c].runs[r];
+            const double epochs_s = json_member_double(of_cell->object, "timed_s", 0);
+            const double settle_s = json_member_double(of_cell->object, "settle_s", 0);
+            setup += json_member_double(of_cell->object, "setup_s", 0);
+            settle += settle_s;
+            timed += epochs_s;
+            ck_assert_double_gt(epochs_s, 0.4);
+            ck_assert_int_eq(json_member_int(of_cell->object, "cache_images", 0), 512);
+            ck_assert_int_eq(
+                json_member_int(json_member(of_cell->object, "counters"), "bytes_read", -1), 0);
+            /* An epoch to fill the cache, or two rings of two batches. */
+            const int batches = of_cell->place == 0 ? 8 : 4;
+            ck_assert_double_ge(settle_s, batches * 0.02);
+            if (times_mean_something()) {
+                ck_assert_double_lt(settle_s, of_cell->place == 0 ? 1 : 0.155);
+            }
+        }
+        ck_assert_double_eq_tol(json_member_double(whole, "setup_s", 0), setup, 1e-9);
+        ck_assert_double_eq_tol(json_member_double(whole, "settle_s", 0), settle, 1e-9);
+        ck_assert_double_eq_tol(json_member_double(whole, "timed_s", 0), timed, 1e-9);
+        const double start = json_member_double(whole, "start_s", -1);
+        ck_assert_double_ge(start, 0);
+        ck_assert_double_ge(json_member_double(whole, "wall_s", 0), start + setup + settle + timed);
+    }
+    result_close(&file);
+    clean_up();
+}
+END_TEST
+
 static const struct {
     const char *how, *says;
 } spoils[] = {{"both", "weights of cell \"both\""},
@@ -592,7 +702,8 @@ static const struct {
     {"--axis num-workers=fast", 2},
     {"--axis pin-memory=on,off", 2},
     {"--cells default", 2},
-    {"--cells default,default", 2},
+    {"--cells default,default,default", 2},
+    {"--seconds 0", 2},
     {"--budget never", 2},
     {"--matters 0", 2},
     {"--step-ms 5 --batch-bytes 10", 2},
@@ -660,6 +771,9 @@ int main(void)
                                   test_timeline,
                                   test_inference,
                                   test_axes,
+                                  test_same_and_same,
+                                  test_instrument_left_out,
+                                  test_round_accounts_for_its_time,
                                   test_spoiled_cell_is_caught,
                                   test_interrupt_and_resume,
                                   test_interrupted_ceilings,

@@ -70,10 +70,46 @@ START_TEST(test_eight_and_axes)
 }
 END_TEST
 
+/* The check on the method can be asked for with any cells, and is the same cell but for its name. */
+START_TEST(test_again)
+{
+    choose((struct cells_request){.names = "default,default"}, 2);
+    ck_assert_str_eq(list.cells[1].name, "default again");
+    ck_assert(list.cells[1].repeats && !list.cells[0].repeats);
+    choose((struct cells_request){.names = "both again,default,both"}, 3);
+    ck_assert(find("both again")->repeats && !find("both")->repeats);
+    ck_assert_uint_eq(find("both again")->change_count, find("both")->change_count);
+    struct settings a = settings_of("both"), b = settings_of("both again");
+    ck_assert_mem_eq(&a.loader, &b.loader, sizeof a.loader);
+    choose((struct cells_request){.streams = CELLS_STREAM_BOTH, .again = true}, 9);
+    ck_assert(find("default again")->repeats);
+    choose((struct cells_request){.again = true}, 6);
+    choose((struct cells_request){.names = "pin/s,pin/s", .axes = {"num-workers=1,2"}}, 4);
+    ck_assert(find("pin/s num-workers=2 again")->repeats);
+    ck_assert_int_eq(settings_of("pin/s num-workers=2 again").loader.num_workers, 2);
+    choose((struct cells_request){.axes = {"num-workers=1,2"}, .again = true}, 5);
+    ck_assert(find("default num-workers=1 again")->repeats);
+}
+END_TEST
+
+/* The instrument can be left out of some cells; that changes no arithmetic. */
+START_TEST(test_timing_is_an_axis)
+{
+    choose((struct cells_request){.names = "both", .axes = {"timing=0,1"}}, 2);
+    ck_assert(!settings_of("both timing=0").timing && !settings_of("both timing=0").loader.timing);
+    ck_assert(settings_of("both timing=1").timing && settings_of("both timing=1").loader.timing);
+    ck_assert(!find("both timing=0")->arithmetic);
+}
+END_TEST
+
 static const struct cells_request refused[] = {
     {.names = "default,pinned"},
     {.names = "default"},
-    {.names = "default,default"},
+    {.names = "default,default,default"},
+    {.names = "default,default", .again = true},
+    {.names = "default again,both"},
+    {.names = " again,both"},
+    {.names = "both again again,both"},
     {.axes = {"num-workers"}},
     {.axes = {"num-workers="}},
     {.axes = {"num-workers=1,two"}},
@@ -134,6 +170,8 @@ int main(void)
     TCase *tests = tcase_create("cells");
     tcase_add_test(tests, test_usual);
     tcase_add_test(tests, test_eight_and_axes);
+    tcase_add_test(tests, test_again);
+    tcase_add_test(tests, test_timing_is_an_axis);
     tcase_add_loop_test(tests, test_refused, 0, (int)(sizeof refused / sizeof refused[0]));
     tcase_add_test(tests, test_unequal_settings_are_found);
     suite_add_tcase(suite, tests);
