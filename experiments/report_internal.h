@@ -38,4 +38,18 @@ void report__cost_text(const struct result_view *view, char *text, size_t bytes)
 /* "both/default: +3.1 % (+2.4 to +3.8, 95 % interval), worth it" */
 void report__effect_text(const struct effect *effect, double matters, char *text, size_t bytes);
 
+/* Text with what HTML takes for markup escaped; NULL writes nothing. */
+void report__html_text(FILE *out, const char *text);
+
+/* A row of the page: its name, then what is drawn in between (SVG, x in per cent, 26 high), then its
+ * value, as HTML. */
+void report__html_begin_row(FILE *out, const char *name);
+void report__html_end_row(FILE *out, const char *value);
+
+/* Sections of the page with a row a cell: rates of every round beside what was predicted; where host
+ * and device spent a batch; the first steps. For a view with at least one round. */
+void report__html_cells(const struct result_view *view, FILE *out);
+void report__html_stages(const struct result_view *view, FILE *out);
+void report__html_timelines(const struct result_view *view, FILE *out);
+
 #endif
