@@ -8,7 +8,7 @@
 /* Plain data. */
 struct bench_settings {
     int steps;   /* of one repeat of `bench step`, >= 1 [50] */
-    int repeats; /* of everything that is repeated, >= 1 [5] */
+    int repeats; /* of these steps, >= 1 [5] */
     int classes; /* of the network of `bench step`, >= 2 [10] */
     double
         seconds; /* that one measurement of `bench loader` and `bench decode` lasts at least [2] */

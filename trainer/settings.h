@@ -1,6 +1,6 @@
 /*
- * Everything that a training job is told, in one plain struct: filled in by the option table
- * (trainer/job_options.c), written into every result, compared between the cells of an experiment.
+ * Everything that a training job is told, in one plain struct: filled in by the option tables
+ * (trainer/job_options.h), written into every result, compared between the cells of an experiment.
  * Strings are borrowed from the command line or from the file that they were read from.
  */
 #ifndef PINLINE_TRAINER_SETTINGS_H
