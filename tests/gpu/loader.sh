@@ -26,7 +26,7 @@ cd "$(dirname "$0")/../.." || exit 1
 : "${PINLINE:=build/pinline}" "${CIFAR:=}" "${PHOTOS:=}" "${PEERS:=}" "${OUT:=build/measured}"
 : "${CELLS:=photo4 photo16 small packed cached}" "${MANY:=$(nproc)}" "${ROUNDS:=3}" "${SECONDS_EACH:=0.6}"
 : "${EPOCHS:=4}" "${PEER_ROUNDS:=2}" "${IMAGES:=7168}" "${SMALL_IMAGES:=49920}" "${PEER_IMAGES:=}"
-: "${STEPS:=100}" "${MEMORY_EPOCHS:=50}" "${SIZES:=224 160 96}" "${SEEDS:=4}" "${DEVICE:=auto}"
+: "${STEPS:=100}" "${MEMORY_EPOCHS:=50}" "${SIZES:=224 192 160 96}" "${SEEDS:=4}" "${DEVICE:=auto}"
 : "${CANDIDATES:=8}" "${PLANS:=$OUT/plans.json}"
 parts=("$@")
 [ $# -gt 0 ] || parts=(photo png small workers train memory)
@@ -88,7 +88,7 @@ from_json() {
 import json, sys
 try:
     d = json.load(sys.stdin)
-    print(eval(sys.argv[1]))
+    print(eval("(" + sys.argv[1] + ")"))
 except (ValueError, KeyError, IndexError, TypeError):
     print("-")' "$1"
 }
@@ -114,12 +114,16 @@ opencv() {
 }
 
 # loader DATA WORKERS [OPTION...]: images a second of the loader alone. Nothing is copied to a device.
+# Where a worker's time went is left in $scratch/stages.
 loader() {
     local data=$1 workers=$2
     shift 2
     "$PINLINE" bench loader --data "$data" --val-fraction 0 --num-workers "$workers" --device host \
-        --seconds 1 --json "$@" 2>>"$log" | from_json "d['rows'][-1]['images_per_s']"
-    [ "${PIPESTATUS[0]}" -eq 0 ] || complain "bench loader $data"
+        --seconds 1 --json "$@" 2>>"$log" >"$scratch/loader.json" || complain "bench loader $data"
+    from_json "'{1:3} workers to {0}: {2[images_per_s]:.0f} images/s; an image: reading {2[read_us]:.1f} us, '
+        'decoding {2[decode_us]:.1f}, copying {2[write_us]:.1f}, CPU {2[cpu_us]:.1f}'.format(
+        d['size'], d['rows'][-1]['workers'], d['rows'][-1])" <"$scratch/loader.json" >>"$scratch/stages"
+    from_json "d['rows'][-1]['images_per_s']" <"$scratch/loader.json"
 }
 
 # device_only SIZE PRECISION CLASSES: samples a second with the batch kept on the device.
@@ -241,12 +245,14 @@ workers() {
     present "$PHOTOS" && present "$CIFAR" || return 0
     enough_photos
     target=$(times "$MANY" 0.8125)
+    rm -f "$scratch/stages"
     for ((round = 0; round < ROUNDS; round++)); do
         loader "$scratch/photos" 1 --size 224 --limit-samples 1792 >>"$scratch/loader-photo-1"
         loader "$scratch/photos" "$MANY" --size 224 >>"$scratch/loader-photo-many"
         loader "$CIFAR" 1 --size 32 >>"$scratch/loader-small-1"
         loader "$CIFAR" "$MANY" --size 32 >>"$scratch/loader-small-many"
     done
+    grep workers "$scratch/stages" | sort -k 4,4 -k 1,1n
     one=$(median <"$scratch/loader-photo-1")
     many=$(median <"$scratch/loader-photo-many")
     limit=$(times "$MANY" "$(one_core "$PHOTOS" 224 JPEG)")
@@ -433,7 +439,8 @@ for column in "val_accuracy", "val_loss":
 PY
 }
 
-# CIFAR at half its size has ten thousand images to count on; the photographs for testing are few.
+# At exactly half its size nothing smooths what scaling does to an image: 192 for photographs 384 wide. Of
+# CIFAR there are ten thousand images to test on, of the photographs few.
 accuracy() {
     local size epochs
     part "scaled and exact decoding of JPEG"
@@ -442,7 +449,7 @@ accuracy() {
             check difference "$size"
         done
         epochs=${ACCURACY_EPOCHS:-40}
-        compare_ways "photographs to 160, $epochs epochs" "$PHOTOS" 160 "$epochs"
+        compare_ways "photographs to 192, $epochs epochs" "$PHOTOS" 192 "$epochs"
     fi
     if present "$CIFAR"; then
         epochs=${ACCURACY_EPOCHS:-8}
