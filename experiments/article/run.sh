@@ -4,9 +4,11 @@
 #   run.sh PHOTOS CIFAR OUT [FLAG...]
 #
 # PHOTOS and CIFAR are folders with train/ (one folder a class); OUT gets a folder a job with
-# result.json and report.html. Flags at the end go to every job, for instance --budget 20m.
+# result.json and report.html. Flags at the end go to every job, for instance --seconds 1, or --rounds 16.
 # From the environment: PINLINE (the program), REPEAT (each photograph so many times an epoch),
-# PHOTOS_FLAGS, CACHED_FLAGS, CIFAR_FLAGS (model, precision, batch and the like of each job).
+# PHOTOS_FLAGS, CACHED_FLAGS, CIFAR_FLAGS (model, precision, batch and the like of each job), TORCH
+# (a Python that has torch and torchvision, to run PyTorch's own four cells on each job first and show
+# them in its report), TORCH_FLAGS (of torch_cells.py: --rounds, --seconds).
 # A job whose result is complete is not run again; one that was interrupted goes on.
 set -eu
 
@@ -21,20 +23,22 @@ mkdir -p "$3"
 out=$(cd "$3" && pwd)
 shift 3
 : "${PINLINE:=$here/build/pinline}" "${REPEAT:=1}"
+: "${TORCH:=}" "${TORCH_FLAGS:=}"
 : "${PHOTOS_FLAGS:=--model smallcnn --precision bf16 --batch-size 64}"
 : "${CACHED_FLAGS:=--model smallcnn --precision bf16 --batch-size 64}"
 : "${CIFAR_FLAGS:=--model smallcnn --precision bf16 --batch-size 64}"
 
-# Few photographs make an epoch too short to time: links to them make it longer.
+# Few photographs make an epoch too short to time: links to their folders make it longer.
 if [ "$REPEAT" -gt 1 ]; then
     many=$out/photographs-times-$REPEAT
     if [ ! -d "$many" ]; then
-        find "$photos/train" -type f | while IFS= read -r file; do
-            class=$(basename "$(dirname "$file")")
-            mkdir -p "$many.partial/train/$class"
+        rm -rf "$many.partial"
+        for class in "$photos"/train/*/; do
+            class=${class%/}
+            mkdir -p "$many.partial/train/${class##*/}"
             copy=0
             while [ "$copy" -lt "$REPEAT" ]; do
-                ln -s "$file" "$many.partial/train/$class/$copy-$(basename "$file")"
+                ln -s "$class" "$many.partial/train/${class##*/}/$copy"
                 copy=$((copy + 1))
             done
         done
@@ -43,30 +47,54 @@ if [ "$REPEAT" -gt 1 ]; then
     photos=$many
 fi
 
+# torch NAME FLAG...: PyTorch's cells with the job's own flags
+torch() {
+    rates=$out/$1/peer.csv
+    shift
+    if [ -n "$TORCH" ] && [ ! -f "$rates" ]; then
+        mkdir -p "${rates%/*}"
+        # shellcheck disable=SC2086
+        "$TORCH" "$here/experiments/article/torch_cells.py" --out "$rates" "$@" $TORCH_FLAGS ||
+            failed="$failed ${rates%/*}/peer.csv"
+    fi
+}
+
 # job NAME FLAG...
 job() {
     name=$1
     shift
     result=$out/$name/result.json
     how=--out
-    if [ -f "$result" ] && grep -q '^  "finished": true' "$result"; then
-        echo "$name: complete already"
-        return 0
-    elif [ -f "$result" ]; then
+    echo "== $name"
+    torch "$name" "$@"
+    if [ -f "$result" ]; then
         how=--resume
     fi
-    echo "== $name"
-    "$PINLINE" ablate "$how" "$out/$name" --copy-stream both --rounds 8 "$@" ||
+    if [ -f "$out/$name/peer.csv" ]; then
+        set -- "$@" --peer "$out/$name/peer.csv"
+    fi
+    if [ -f "$result" ] && grep -q '^  "finished": true' "$result" &&
+        [ -z "$(find "$out/$name" -name peer.csv -newer "$result")" ]; then
+        echo "$name: complete already"
+        return 0
+    fi
+    # shellcheck disable=SC2086
+    "$PINLINE" ablate "$how" "$out/$name" --copy-stream both $rounds "$@" $common ||
         failed="$failed $name"
 }
 
+# Flags hold no spaces, as those in the variables do not.
+common=$*
+case " $common " in
+*" --rounds"*) rounds= ;;
+*) rounds="--rounds 8" ;;
+esac
 failed=
-# Each value of the flags' variables is several words.
 # shellcheck disable=SC2086
 {
-    job photographs-u8 --data "$photos" --size 224 --transfer u8 $PHOTOS_FLAGS "$@"
-    job cached-f32 --data "$photos" --size 224 --transfer f32 --cache decoded $CACHED_FLAGS "$@"
-    job cifar-32 --data "$cifar" --size 32 --transfer u8 $CIFAR_FLAGS "$@"
+    job photographs-u8 --data "$photos" --size 224 --transfer u8 $PHOTOS_FLAGS
+    job cached-f32 --data "$photos" --size 224 --transfer f32 --cache decoded $CACHED_FLAGS
+    job cifar-32 --data "$cifar" --size 32 --transfer u8 $CIFAR_FLAGS
 }
 if [ -n "$failed" ]; then
     echo "failed:$failed" >&2
