@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures the trainer on a machine with a GPU, part by part, and prints what came out.
 #
-#   tests/gpu/measure.sh [PART...]      parts: right same faults learn copies step cells; all by default
+#   tests/gpu/measure.sh [PART...]      parts: right same faults poison learn copies step cells; all by default
 #
 # From the environment:
 #   PINLINE   the program (build/pinline)
@@ -16,7 +16,7 @@ cd "$(dirname "$0")/../.." || exit 1
 : "${PINLINE:=build/pinline}" "${CIFAR:=}" "${PHOTOS:=}" "${PEERS:=}" "${OUT:=build/measured}"
 : "${ROUNDS:=2}" "${WORKERS:=4 16}" "${PEER_ROUNDS:=2}" "${MODELS:=smallcnn,resnet18}" "${CANDIDATES:=8}"
 parts=("$@")
-[ $# -gt 0 ] || parts=(right same faults learn copies step cells)
+[ $# -gt 0 ] || parts=(right same faults poison learn copies step cells)
 scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
 mkdir -p "$OUT"
@@ -61,7 +61,8 @@ faults() {
             program=$scratch/$fault/pinline
         fi
         "$program" train --data "$scratch/photos" --model smallcnn --precision bf16 --size 224 \
-            --transfer f32 --cache decoded --pin-memory --non-blocking --copy-stream dedicated --prefetch 4 --num-workers 8 --verify-batches \
+            --batch-size 16 --transfer f32 --cache decoded --pin-memory --non-blocking \
+            --copy-stream dedicated --prefetch 4 --num-workers 8 --verify-batches \
             --max-steps 2000 --epochs 1000 --eval-every 0 --lr 0.001 --overwrite --quiet --out "$scratch/run" \
             --plan-cache "$cache" --plan-candidates "$CANDIDATES" >"$scratch/$fault.out" 2>&1
         status=$?
@@ -69,6 +70,26 @@ faults() {
         if [ "$fault" = NONE ] && [ "$status" -ne 0 ] || [ "$fault" != NONE ] && [ "$status" -ne 5 ]; then
             failed=1
         fi
+    done
+}
+
+# A build that fills all new memory of the device with NaN trains to the same bits: nothing is read that
+# was not written. This also judges what compute-sanitizer's initcheck reports of libraries.
+poison() {
+    local model
+    part "training from poisoned memory"
+    make -s -j"$(nproc)" ${DEPS:+DEPS="$DEPS"} BUILD="$scratch/poison" CPPFLAGS=-DPINLINE_POISON \
+        >"$scratch/poison.log" 2>&1 || cat "$scratch/poison.log"
+    "$PINLINE" synth "$scratch/few" --images 180 --val-images 40 --size 64 --quiet
+    for model in smallcnn resnet18; do
+        for program in "$PINLINE" "$scratch/poison/pinline"; do
+            check "$program" train --data "$scratch/few" --model "$model" --precision bf16 --epochs 3 --size 64 \
+                --batch-size 50 --device cuda --overwrite --quiet --out "$scratch/run" --plan-cache "$cache" \
+                --plan-candidates 2
+            sha256sum <"$scratch/run/last.safetensors"
+        done >"$scratch/hashes"
+        sed "s/^/$model /" "$scratch/hashes"
+        [ "$(sort -u "$scratch/hashes" | wc -l)" -eq 1 ] || failed=1
     done
 }
 
@@ -169,30 +190,62 @@ for key, (best, median, lowest) in ours.items():
 PY
 }
 
+# Few workers with the precision that PyTorch has by default (TF32 in convolutions), many with bfloat16.
 cells() {
-    local workers
+    local workers precision peer_flags
     many_photos 10
     for workers in $WORKERS; do
-        part "eight cells: photographs at 224, $workers workers"
-        check "$PINLINE" ablate --data "$scratch/photos" --val-fraction 0 --size 224 --num-workers "$workers" --rounds "$ROUNDS" \
-            --epochs "${EPOCHS:-1}" --settle 0.5 --ceiling-seconds 0.5 --copy-stream both --overwrite \
-            --out "$OUT/photos-$workers" --plan-cache "$cache" --plan-candidates "$CANDIDATES"
-        part "eight cells: CIFAR at 32, $workers workers"
-        check "$PINLINE" ablate --data "$CIFAR" --num-workers "$workers" --rounds "$ROUNDS" \
-            --epochs "${EPOCHS:-1}" --settle 0.5 --ceiling-seconds 0.5 --copy-stream both --overwrite \
-            --out "$OUT/cifar-$workers" --plan-cache "$cache" --plan-candidates "$CANDIDATES"
+        precision=tf32 peer_flags=
+        [ "$workers" -lt 8 ] || precision=bf16 peer_flags='--amp --channels-last'
+        part "eight cells: photographs at 224, $workers workers, $precision"
+        check "$PINLINE" ablate --data "$scratch/photos" --val-fraction 0 --size 224 --num-workers "$workers" \
+            --precision "$precision" --rounds "$ROUNDS" --epochs "${EPOCHS:-1}" --settle 0.5 \
+            --ceiling-seconds 0.3 --copy-stream both --overwrite --out "$OUT/photos-$workers" \
+            --plan-cache "$cache" --plan-candidates "$CANDIDATES" >"$OUT/photos-$workers.txt"
+        part "eight cells: CIFAR at 32, $workers workers, $precision"
+        check "$PINLINE" ablate --data "$CIFAR" --num-workers "$workers" --precision "$precision" \
+            --rounds "$ROUNDS" --epochs "${EPOCHS:-1}" --settle 0.5 --ceiling-seconds 0.3 --copy-stream both \
+            --overwrite --out "$OUT/cifar-$workers" --plan-cache "$cache" --plan-candidates "$CANDIDATES" \
+            >"$OUT/cifar-$workers.txt"
         if [ -n "$PEERS" ]; then
+            # shellcheck disable=SC2086  # flags are several words
             (cd "$PEERS" && python3 article_torch.py --data "$scratch/photos/train" --workers "$workers" \
-                --rounds "$PEER_ROUNDS" --tag photos &&
+                --rounds "$PEER_ROUNDS" --limit 1024 --tag photos $peer_flags &&
                 python3 article_torch.py --data "$CIFAR/train" --size 32 --workers "$workers" \
-                    --rounds "$PEER_ROUNDS" --tag cifar) 2>&1 | grep samples/s
+                    --rounds "$PEER_ROUNDS" --limit 20480 --tag cifar $peer_flags) 2>&1 |
+                grep samples/s >"$OUT/torch-$workers.txt"
         fi
     done
+    # shellcheck disable=SC2086  # the numbers of workers are several words
+    python3 - "$OUT" $WORKERS <<'PY'
+import json, os, re, statistics, sys
+out = sys.argv[1]
+for workers in sys.argv[2:]:
+    peers = {}
+    path = os.path.join(out, f"torch-{workers}.txt")
+    for line in open(path) if os.path.exists(path) else []:
+        m = re.match(r"(\w+) .* (\w+) +median +([\d.]+) samples/s +min ([\d.]+) max ([\d.]+)", line)
+        if m:
+            peers[m.group(1, 2)] = [float(x) for x in m.group(3, 4, 5)]
+    for job in "photos", "cifar":
+        path = os.path.join(out, f"{job}-{workers}", "result.json")
+        if not os.path.exists(path):
+            continue
+        result = json.load(open(path))
+        print(f"{job}, {workers} workers; failures: {result['failures']}")
+        for cell in result["cells"]:
+            rates = [run["samples_per_s"] for run in cell["rounds"]]
+            text = f"  {cell['name']:16s} {statistics.median(rates):10.0f} samples/s ({min(rates):.0f} to {max(rates):.0f})"
+            peer = peers.get((job, {"pin": "pin_memory"}.get(cell["name"], cell["name"])))
+            if peer:
+                text += f"; PyTorch {peer[0]:.0f} ({peer[1]:.0f} to {peer[2]:.0f}), ratio {statistics.median(rates) / peer[0]:.2f}"
+            print(text)
+PY
 }
 
 for name in "${parts[@]}"; do
     case $name in
-    right | same | faults | learn | copies | step | cells) "$name" ;;
+    right | same | faults | poison | learn | copies | step | cells) "$name" ;;
     *)
         printf 'unknown part %s\n' "$name"
         exit 2

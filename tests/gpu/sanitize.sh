@@ -2,15 +2,21 @@
 # A short training under compute-sanitizer: memcheck for accesses outside of memory and leaks, initcheck
 # for reads of what nothing wrote. Needs a GPU and compute-sanitizer on the PATH.
 #   tests/gpu/sanitize.sh [PINLINE] [memcheck|initcheck|racecheck|synccheck ...]
-# Reports are counted by kernel, so that what a library causes is told apart from what we cause.
+# Reports are counted by kernel, so that what a library causes is told apart from what we cause. What
+# KNOWN lists is of cuDNN and no failure:
+#   nhwc_batch_norm_fwd  initcheck: it reads what cuDNN's convolutions wrote in bulk (by the tensor memory
+#                        accelerator), and initcheck does not follow such writes. In f32, where no kernel
+#                        writes so, nothing is reported, and "measure.sh poison" trains to the same bits
+#                        with NaN in all memory that nothing wrote.
 set -u
+KNOWN='nhwc_batch_norm_fwd'
 PINLINE=${1:-build/pinline}
 shift || true
 TOOLS=${*:-memcheck initcheck}
 OUT=${OUT:-$(mktemp -d)}
 mkdir -p "$OUT" || exit 1
 MODELS=${MODELS:-smallcnn}
-PRECISIONS=${PRECISIONS:-bf16}
+PRECISIONS=${PRECISIONS:-bf16 f32}
 failed=0
 
 if ! command -v compute-sanitizer >/dev/null; then
@@ -36,16 +42,19 @@ for model in $MODELS; do
             if [ "$tool" = memcheck ]; then
                 extra=(--leak-check full)
             fi
-            timeout "${LIMIT:-240}" compute-sanitizer --tool "$tool" "${extra[@]}" --print-limit 2000 \
-                "$PINLINE" "${args[@]}" >"$log" 2>&1
+            timeout "${LIMIT:-240}" compute-sanitizer --tool "$tool" "${extra[@]}" --print-limit 1000000 \
+                --show-backtrace no "$PINLINE" "${args[@]}" >"$log" 2>&1
             status=$?
             summary=$(grep -E 'ERROR SUMMARY|LEAK SUMMARY' "$log" | sed 's/^=* *//' | tr '\n' ' ')
             echo "$tool $model $precision: status $status; ${summary:-no summary}"
-            # Kernels in which something was reported, and the first report in full.
-            grep -oE ' at [^ ]+.*\+0x' "$log" | sed 's/+0x.*//' | sort | uniq -c | sort -rn | head -12
-            grep -m1 -A 12 -iE 'uninitialized|invalid|out.of.bounds|leaked [0-9]' "$log"
-            if [ $status -ne 0 ] || ! grep -q 'ERROR SUMMARY: 0 errors' "$log"; then
+            # Kernels in which something was reported, and the first report of what nobody knows.
+            kernels=$(grep -oE ' at [^ ]+.*\+0x' "$log" | sed 's/^ at *//; s/+0x.*//' | sort | uniq -c | sort -rn)
+            unknown=$(printf '%s\n' "$kernels" | grep -vE "^ *[0-9]* ($KNOWN)" | grep -c .)
+            [ -z "$kernels" ] || printf '%s\n' "$kernels" | head -12
+            if [ $status -ne 0 ] || [ -z "$summary" ] || [ "$unknown" -ne 0 ] ||
+                { [ -z "$kernels" ] && ! grep -q 'ERROR SUMMARY: 0 errors' "$log"; }; then
                 failed=1
+                grep -m1 -A 12 -iE 'uninitialized|invalid|out.of.bounds|leaked [0-9]' "$log"
             fi
         done
     done
