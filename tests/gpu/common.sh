@@ -11,14 +11,15 @@ check() {
 }
 
 # Photographs are few: each class is listed TIMES times through links, for an epoch that lasts.
-# many_photos TIMES leaves them in $scratch/photos/train.
+# many_photos TIMES sets `photo_set` to the folder that holds train/.
 many_photos() {
     local class copy
-    [ ! -d "$scratch/photos" ] || return 0
+    photo_set=$scratch/photos-$1
+    [ ! -d "$photo_set" ] || return 0
     for class in "$PHOTOS"/train/*/; do
-        mkdir -p "$scratch/photos/train/$(basename "$class")"
+        mkdir -p "$photo_set/train/$(basename "$class")"
         for ((copy = 1; copy <= $1; copy++)); do
-            ln -s "$(realpath "$class")" "$scratch/photos/train/$(basename "$class")/$copy"
+            ln -s "$(realpath "$class")" "$photo_set/train/$(basename "$class")/$copy"
         done
     done
 }

@@ -19,6 +19,7 @@
 #   STEPS, MEMORY_EPOCHS, SIZES, SEEDS, ACCURACY_EPOCHS, SECONDS_EACH, DEVICE, CANDIDATES   to shorten it,
 #             or to try it without a GPU
 #   PLANS     file with cuDNN plans of earlier runs (OUT/plans.json)
+#   LIMIT     seconds that one run may take (120): what takes longer reads - in the table
 #   OUT       where results are left (build/measured)
 # shellcheck disable=SC2317  # the parts are called by name
 set -u
@@ -27,7 +28,7 @@ cd "$(dirname "$0")/../.." || exit 1
 : "${CELLS:=photo4 photo16 small packed cached}" "${MANY:=$(nproc)}" "${ROUNDS:=3}" "${SECONDS_EACH:=0.6}"
 : "${EPOCHS:=4}" "${PEER_ROUNDS:=2}" "${IMAGES:=7168}" "${SMALL_IMAGES:=49920}" "${PEER_IMAGES:=}"
 : "${STEPS:=100}" "${MEMORY_EPOCHS:=50}" "${SIZES:=224 192 160 96}" "${SEEDS:=4}" "${DEVICE:=auto}"
-: "${CANDIDATES:=8}" "${PLANS:=$OUT/plans.json}"
+: "${CANDIDATES:=8}" "${PLANS:=$OUT/plans.json}" "${LIMIT:=120}"
 parts=("$@")
 [ $# -gt 0 ] || parts=(photo png small workers train memory)
 scratch=$(mktemp -d) || exit 1
@@ -95,7 +96,8 @@ except (ValueError, KeyError, IndexError, TypeError):
 
 # decoder DATA SIZE: decoding rates of one core as JSON. The rows are picked by rate_of.
 decoder() {
-    "$PINLINE" bench decode --data "$1" --val-fraction 0 --size "$2" --seconds "$SECONDS_EACH" --json 2>>"$log" ||
+    timeout "$LIMIT" "$PINLINE" bench decode --data "$1" --val-fraction 0 --size "$2" \
+        --seconds "$SECONDS_EACH" --json 2>>"$log" ||
         complain "bench decode $1"
 }
 
@@ -108,7 +110,7 @@ rate_of() {
 
 opencv() {
     [ -n "$PEERS" ] || return 0
-    (cd "$PEERS" && python3 decode_torch.py --data "$1" --n "$2") 2>>"$log" | tee -a "$peers_log" |
+    (cd "$PEERS" && timeout "$LIMIT" python3 decode_torch.py --data "$1" --n "$2") 2>>"$log" | tee -a "$peers_log" |
         awk '$2 == "opencv" { print $3; found = 1 } END { exit !found }' ||
         complain decode_torch.py
 }
@@ -118,8 +120,8 @@ opencv() {
 loader() {
     local data=$1 workers=$2
     shift 2
-    "$PINLINE" bench loader --data "$data" --val-fraction 0 --num-workers "$workers" --device host \
-        --seconds 1 --json "$@" 2>>"$log" >"$scratch/loader.json" || complain "bench loader $data"
+    timeout "$LIMIT" "$PINLINE" bench loader --data "$data" --val-fraction 0 --num-workers "$workers" \
+        --device host --seconds 1 --json "$@" 2>>"$log" >"$scratch/loader.json" || complain "bench loader $data"
     from_json "'{1:3} workers to {0}: {2[images_per_s]:.0f} images/s; an image: reading {2[read_us]:.1f} us, '
         'decoding {2[decode_us]:.1f}, copying {2[write_us]:.1f}, CPU {2[cpu_us]:.1f}'.format(
         d['size'], d['rows'][-1]['workers'], d['rows'][-1])" <"$scratch/loader.json" >>"$scratch/stages"
@@ -129,8 +131,8 @@ loader() {
 # device_only SIZE PRECISION CLASSES: samples a second with the batch kept on the device.
 device_only() {
     local file=$scratch/step-$1-$2
-    [ -s "$file" ] || { "$PINLINE" bench step --size "$1" --precision "$2" --classes "$3" --batch-size 64 \
-        --steps "$STEPS" "${device[@]}" --json 2>>"$log" || complain "bench step"; } | from_json "d['samples_per_s_median']" >"$file"
+    [ -s "$file" ] || { timeout "$LIMIT" "$PINLINE" bench step --size "$1" --precision "$2" --classes "$3" \
+        --batch-size 64 --steps "$STEPS" "${device[@]}" --json 2>>"$log" || complain "bench step"; } | from_json "d['samples_per_s_median']" >"$file"
     cat "$file"
 }
 
@@ -146,8 +148,8 @@ one_core() {
 train() {
     local name=$1 data=$2 size=$3 precision=$4 workers=$5 images=$6 run=$OUT/loader-$1
     shift 6
-    "$PINLINE" train --data "$data" --val-fraction 0 --model smallcnn --size "$size" --precision "$precision" \
-        --batch-size 64 --num-workers "$workers" --limit-samples "$images" --epochs "$EPOCHS" \
+    timeout "$LIMIT" "$PINLINE" train --data "$data" --val-fraction 0 --model smallcnn --size "$size" \
+        --precision "$precision" --batch-size 64 --num-workers "$workers" --limit-samples "$images" --epochs "$EPOCHS" \
         --eval-every 0 --no-prefetch-epochs --pin-memory --non-blocking --copy-stream dedicated \
         "${device[@]}" --overwrite --quiet --out "$run" "$@" >>"$log" 2>&1 || complain "train $name"
     epochs "$run" | awk 'NR > 1 { print $2 }' | median
@@ -164,7 +166,7 @@ pytorch() {
     local data=$1 size=$2 workers=$3 images=${PEER_IMAGES:-$4}
     shift 4
     [ -n "$PEERS" ] || return 0
-    (cd "$PEERS" && python3 article_torch.py --data "$data/train" --size "$size" --workers "$workers" \
+    (cd "$PEERS" && timeout "$LIMIT" python3 article_torch.py --data "$data/train" --size "$size" --workers "$workers" \
         --limit "$images" --rounds "$PEER_ROUNDS" --arms 3 "$@") 2>>"$log" | tee -a "$peers_log" |
         awk '{ for (i = 1; i < NF; i++) if ($i == "median") { print $(i + 1); found = 1 } }
             END { exit !found }' || complain article_torch.py
@@ -247,8 +249,8 @@ workers() {
     target=$(times "$MANY" 0.8125)
     rm -f "$scratch/stages"
     for ((round = 0; round < ROUNDS; round++)); do
-        loader "$scratch/photos" 1 --size 224 --limit-samples 1792 >>"$scratch/loader-photo-1"
-        loader "$scratch/photos" "$MANY" --size 224 >>"$scratch/loader-photo-many"
+        loader "$photo_set" 1 --size 224 --limit-samples 1792 >>"$scratch/loader-photo-1"
+        loader "$photo_set" "$MANY" --size 224 >>"$scratch/loader-photo-many"
         loader "$CIFAR" 1 --size 32 >>"$scratch/loader-small-1"
         loader "$CIFAR" "$MANY" --size 32 >>"$scratch/loader-small-many"
     done
@@ -274,8 +276,8 @@ train_photo() {
     local workers=$1 precision=$2 rate peer
     shift 2
     enough_photos
-    peer=$(pytorch "$scratch/photos" 224 "$workers" "$((workers > 4 ? 4096 : 2048))" "${@:4}" | median)
-    rate=$(train "photo-$workers" "$scratch/photos" 224 "$precision" "$workers" "$IMAGES")
+    peer=$(pytorch "$photo_set" 224 "$workers" "$((workers > 4 ? 4096 : 2048))" "${@:4}" | median)
+    rate=$(train "photo-$workers" "$photo_set" 224 "$precision" "$workers" "$IMAGES")
     epoch_row "$1" "$2" "$rate" "$peer" "$3" "$workers" "$(one_core "$PHOTOS" 224 JPEG)" \
         "$(device_only 224 "$precision" "$(count_classes "$PHOTOS")")"
 }
@@ -319,7 +321,7 @@ cached() {
     for precision in tf32 bf16; do
         only=$(device_only 224 "$precision" "$(count_classes "$PHOTOS")")
         row "$order" "epoch, decoded cache 224, $precision" \
-            "$(train "cached-$precision" "$scratch/photos" 224 "$precision" 4 "$IMAGES" --cache decoded)" \
+            "$(train "cached-$precision" "$photo_set" 224 "$precision" 4 "$IMAGES" --cache decoded)" \
             "device only" "$only" 0.95 "that" "$only"
         order=$((order + 1))
     done
@@ -340,7 +342,7 @@ train_cells() {
 
 # Resident memory after each epoch, while files are read and decoded in every one of them.
 memory() {
-    local run=$OUT/loader-memory pid seen kib rss
+    local run=$OUT/loader-memory pid seen kib rss begun=$SECONDS
     part "resident memory over $MEMORY_EPOCHS epochs"
     present "$CIFAR" || return 0
     rm -rf "$run"
@@ -353,6 +355,7 @@ memory() {
     while kib=$(awk '/^VmRSS/ { print $2 }' "/proc/$pid/status" 2>/dev/null) && [ -n "$kib" ]; do
         seen=$(epochs "$run" | wc -l)
         printf '%d %d\n' "$seen" "$kib" >>"$scratch/memory"
+        [ $((SECONDS - begun)) -lt "$LIMIT" ] || kill "$pid"
         sleep 0.02
     done
     wait "$pid" || complain "train memory"
@@ -399,7 +402,7 @@ learn() {
     local plans=()
     [ "$way" = scaled ] || set -- "$@" --exact-decode
     [ "$DEVICE" = host ] || plans=(--plan-cache "$OUT/plans-accuracy.json" --plan-candidates 1 --precision bf16)
-    "$PINLINE" train --data "$data" --model smallcnn --size "$size" --epochs "$epochs" --seed "$seed" \
+    timeout "$LIMIT" "$PINLINE" train --data "$data" --model smallcnn --size "$size" --epochs "$epochs" --seed "$seed" \
         --batch-size 64 --num-workers 2 --cache decoded --eval-every "$epochs" --lr 0.1 --flip \
         --device "$DEVICE" "${plans[@]}" --overwrite --quiet --out "$scratch/$way-$seed" "$@" >>"$log" 2>&1 ||
         complain "train $way $seed"

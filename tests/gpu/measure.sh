@@ -60,7 +60,7 @@ faults() {
                 >"$scratch/$fault.log" 2>&1 || cat "$scratch/$fault.log"
             program=$scratch/$fault/pinline
         fi
-        "$program" train --data "$scratch/photos" --model smallcnn --precision bf16 --size 224 \
+        "$program" train --data "$photo_set" --model smallcnn --precision bf16 --size 224 \
             --batch-size 16 --transfer f32 --cache decoded --pin-memory --non-blocking \
             --copy-stream dedicated --prefetch 4 --num-workers 8 --verify-batches \
             --max-steps 2000 --epochs 1000 --eval-every 0 --lr 0.001 --overwrite --quiet --out "$scratch/run" \
@@ -100,26 +100,36 @@ learn() {
         --out "$OUT/cifar" --plan-cache "$cache" --plan-candidates "$CANDIDATES"
 }
 
+# Copies of 38.5 MB a batch (floats at 224, decoded in memory) beside the step of probe, which is about as
+# long, and beside an emulated step of 2 ms, of which they are a third.
 copies() {
-    part "copies of a job that is bound by them: probe, 224, f32, decoded in memory"
-    many_photos 10
-    check "$PINLINE" ablate --data "$scratch/photos" --val-fraction 0 --model probe --size 224 --transfer f32 --cache decoded \
-        --rounds 2 --settle 1 --ceiling-seconds 0.5 --copy-stream both --overwrite \
-        --out "$OUT/copies" --plan-cache "$cache" --plan-candidates "$CANDIDATES"
-    python3 - "$OUT/copies/result.json" <<'PY'
+    many_photos 40
+    local name
+    for name in probe emulated; do
+        local flags='--model probe'
+        [ "$name" = probe ] || flags='--step-ms 2'
+        part "copies of floats at 224, decoded in memory: $name"
+        # shellcheck disable=SC2086  # flags are several words
+        check "$PINLINE" ablate --data "$photo_set" --val-fraction 0 --size 224 --transfer f32 --cache decoded \
+            $flags --cells default,pin,both,both+stream --rounds 2 --seconds 1 --settle 0.5 --ceiling-seconds 0.5 \
+            --overwrite --out "$OUT/copies-$name" --plan-cache "$cache" --plan-candidates "$CANDIDATES" \
+            >"$OUT/copies-$name.txt"
+        python3 - "$OUT/copies-$name/result.json" <<'PY'
 import json, sys
 result = json.load(open(sys.argv[1]))
 alone = result["ceilings"]["copy_locked_quiet_s"]
+print("failures:", result["failures"])
 for cell in result["cells"]:
     run = cell["rounds"][-1]
     counters, device = run["counters"], run["device"]
     copy = counters["copy_device_s"] / counters["copies"]
-    print(f"{cell['name']:16s} a copy takes {copy * 1e3:.3f} ms ({counters['copy_bytes'] / counters['copies'] / copy / 1e9:.1f} GB/s), "
-          f"page-locked alone {alone * 1e3:.3f} ms, share {alone / copy:.3f}; "
-          f"hidden {device['hidden'] / device['copy']:.3f} of copying; copying is "
-          f"{device['copy'] / device['compute']:.2f} of computing; call held the host for "
+    print(f"{cell['name']:16s} {run['samples_per_s']:8.0f} samples/s; a copy takes {copy * 1e3:.3f} ms "
+          f"({counters['copy_bytes'] / counters['copies'] / copy / 1e9:.1f} GB/s), page-locked alone "
+          f"{alone * 1e3:.3f} ms, share {alone / copy:.3f}; hidden {device['hidden'] / device['copy']:.3f} of copying; "
+          f"copying is {device['copy'] / device['compute']:.2f} of computing; the call held the host for "
           f"{counters['copy_call_s'] / counters['copy_device_s']:.3f} of it")
 PY
+    done
 }
 
 step() {
@@ -198,7 +208,7 @@ cells() {
         precision=tf32 peer_flags=
         [ "$workers" -lt 8 ] || precision=bf16 peer_flags='--amp --channels-last'
         part "eight cells: photographs at 224, $workers workers, $precision"
-        check "$PINLINE" ablate --data "$scratch/photos" --val-fraction 0 --size 224 --num-workers "$workers" \
+        check "$PINLINE" ablate --data "$photo_set" --val-fraction 0 --size 224 --num-workers "$workers" \
             --precision "$precision" --rounds "$ROUNDS" --epochs "${EPOCHS:-1}" --settle 0.5 \
             --ceiling-seconds 0.3 --copy-stream both --overwrite --out "$OUT/photos-$workers" \
             --plan-cache "$cache" --plan-candidates "$CANDIDATES" >"$OUT/photos-$workers.txt"
@@ -209,7 +219,7 @@ cells() {
             >"$OUT/cifar-$workers.txt"
         if [ -n "$PEERS" ]; then
             # shellcheck disable=SC2086  # flags are several words
-            (cd "$PEERS" && python3 article_torch.py --data "$scratch/photos/train" --workers "$workers" \
+            (cd "$PEERS" && python3 article_torch.py --data "$photo_set/train" --workers "$workers" \
                 --rounds "$PEER_ROUNDS" --limit 1024 --tag photos $peer_flags &&
                 python3 article_torch.py --data "$CIFAR/train" --size 32 --workers "$workers" \
                     --rounds "$PEER_ROUNDS" --limit 20480 --tag cifar $peer_flags) 2>&1 |
