@@ -11,8 +11,9 @@
  * cancelled epoch takes fill_seq back to deliver_seq.
  *
  * Threads. The main thread is the device's; it alone touches the device, delivers, releases and
- * retires. Workers take places of the newest batch by its ticket counter, without the lock; the
- * lock is taken once a batch by each, to begin the next one, and by whoever filled its last place.
+ * retires. Workers take places of the newest batch by its ticket counter, without the lock, and so
+ * many at a time that small images do not make them meet at the counter. The lock is taken by who
+ * finds no place left, to begin the next batch, and by whoever filled the last place of one.
  *
  * The lock guards what stands under "guarded" in each struct. There is one lock, so no order.
  */
@@ -80,8 +81,8 @@ struct slot {
     /* The main thread's. */
     bool copy_issued;
 
-    /* The high 32 bits hold n, the low ones the next place: one addition takes a ticket, and a worker
-     * that comes late to a slot in its next use takes a valid one or none. */
+    /* The high 32 bits hold n, the low ones the next place: one addition takes tickets, and a worker
+     * that comes late to a slot in its next use takes valid ones or none. */
     alignas(64) _Atomic uint64_t tickets;
     /* Places that are not filled yet. */
     alignas(64) _Atomic int remaining;
@@ -158,6 +159,7 @@ struct worker {
     size_t base_capacity;
     uint64_t cpu_seen; /* thread CPU time that is counted already */
     int slow_reads;    /* how many of the latest reads waited for storage, 0 to 64 */
+    uint64_t place_ns; /* what a place took lately; rises at once and falls slowly */
     char path[PATH_MAX];
     char ahead_path[PATH_MAX];
     _Atomic int activity;
@@ -210,6 +212,7 @@ struct loader {
     struct augment_settings base_augment; /* from the file to the final size, without chance */
     struct augment_settings rest_augment; /* from that to the slot */
     int ahead_batches;
+    int most_places; /* that a worker takes at a time */
     struct slot *slots;
     struct worker **workers; /* num_workers, or one without a thread for inline decoding */
     int worker_count;
@@ -243,6 +246,8 @@ struct loader {
 
     _Atomic uint64_t bytes_staged; /* by the staging thread */
     _Atomic bool stopping;         /* read between images; the truth is `stop` */
+    /* The newest batch, perhaps with tickets left. Written under the mutex. */
+    _Atomic(struct slot *) open_slot;
 
     pthread_mutex_t mutex;
     bool mutex_ready;
@@ -257,7 +262,6 @@ struct loader {
     bool fill_open;              /* batches may be begun */
     bool preparing;              /* a worker draws the order of the next epoch */
     bool stop;                   /* threads end */
-    struct slot *open_slot;      /* the newest batch, perhaps with tickets left */
     int work_waiters;
     bool ready_awaited; /* the main thread sleeps for deliver_seq */
 
@@ -286,14 +290,16 @@ enum status loader__settle(loader *l) MUST_USE;
 
 enum status loader__ring_open(loader *l) MUST_USE;
 void loader__ring_close(loader *l);
+/* The newest batch while it has tickets to take, without the lock; NULL when it has none. */
+struct slot *loader__find_open(loader *l);
 /* A slot with tickets to take, waiting for one; NULL when the thread must end. */
 struct slot *loader__take_slot(loader *l, struct worker *worker);
 /* Inline decoding: the slot of batch deliver_seq, begun if need be, while it has tickets to take. */
 struct slot *loader__take_inline(loader *l);
-/* The place taken, or -1 when none is left. */
-int loader__take_place(struct slot *slot);
-/* One place is filled, well or badly. */
-void loader__finish_place(loader *l, struct slot *slot);
+/* Takes up to `most` places, the first of them *first; returns how many, 0 when none is left. */
+int loader__take_places(struct slot *slot, int most, int *first);
+/* So many places are filled, well or badly. */
+void loader__finish_places(loader *l, struct slot *slot, int count);
 /* Writes the target row of a place for a batch with `good` targets; label -1 gives zeros. */
 void loader__write_target(const loader *l, const struct slot *slot, int place, int good);
 /* Takes every batch that is begun but not delivered back. STATUS_INTERRUPTED when a stop was asked

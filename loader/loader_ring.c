@@ -97,10 +97,13 @@ static int tickets_left(uint64_t tickets)
     return place < (uint32_t)n ? n - (int)place : 0;
 }
 
-int loader__take_place(struct slot *slot)
+int loader__take_places(struct slot *slot, int most, int *first)
 {
-    uint64_t ticket = atomic_fetch_add_explicit(&slot->tickets, 1, memory_order_acq_rel);
-    return tickets_left(ticket) > 0 ? (int)(uint32_t)ticket : -1;
+    uint64_t tickets =
+        atomic_fetch_add_explicit(&slot->tickets, (uint64_t)most, memory_order_acq_rel);
+    int left = tickets_left(tickets);
+    *first = (int)(uint32_t)tickets;
+    return left < most ? left : most;
 }
 
 /* --- Beginning batches --------------------------------------------------------------------- */
@@ -139,7 +142,7 @@ static struct slot *begin_batch_locked(loader *l)
     atomic_store_explicit(&slot->tickets, tickets_from(slot->n), memory_order_release);
     l->fill_batch++;
     l->fill_seq++;
-    l->open_slot = slot;
+    atomic_store_explicit(&l->open_slot, slot, memory_order_release);
     return slot;
 }
 
@@ -149,13 +152,18 @@ static bool has_tickets(const struct slot *slot)
            tickets_left(atomic_load_explicit(&slot->tickets, memory_order_acquire)) > 0;
 }
 
+struct slot *loader__find_open(loader *l)
+{
+    struct slot *slot = atomic_load_explicit(&l->open_slot, memory_order_acquire);
+    return has_tickets(slot) ? slot : NULL;
+}
+
 struct slot *loader__take_inline(loader *l)
 {
     pthread_mutex_lock(&l->mutex);
-    struct slot *slot = NULL;
-    if (has_tickets(l->open_slot)) {
-        slot = l->open_slot;
-    } else if (l->fill_seq == l->deliver_seq && batch_is_left_locked(l) && slot_is_free_locked(l)) {
+    struct slot *slot = loader__find_open(l);
+    if (slot == NULL && l->fill_seq == l->deliver_seq && batch_is_left_locked(l) &&
+        slot_is_free_locked(l)) {
         slot = begin_batch_locked(l);
     }
     pthread_mutex_unlock(&l->mutex);
@@ -193,10 +201,9 @@ static void pass_on_locked(loader *l)
     if (l->work_waiters == 0) {
         return;
     }
-    uint64_t tickets = 0;
-    if (l->open_slot != NULL) {
-        tickets = atomic_load_explicit(&l->open_slot->tickets, memory_order_relaxed);
-    }
+    const struct slot *slot = loader__find_open(l);
+    uint64_t tickets =
+        slot != NULL ? atomic_load_explicit(&slot->tickets, memory_order_relaxed) : 0;
     if (tickets_left(tickets) > 1 || (batch_is_left_locked(l) && slot_is_free_locked(l))) {
         pthread_cond_signal(&l->work);
     }
@@ -207,8 +214,8 @@ struct slot *loader__take_slot(loader *l, struct worker *worker)
     struct slot *slot = NULL;
     pthread_mutex_lock(&l->mutex);
     while (!l->stop) {
-        if (has_tickets(l->open_slot)) {
-            slot = l->open_slot;
+        slot = loader__find_open(l);
+        if (slot != NULL) {
             break;
         }
         bool starved = false;
@@ -288,9 +295,9 @@ static void finish_batch(loader *l, struct slot *slot)
     pthread_mutex_unlock(&l->mutex);
 }
 
-void loader__finish_place(loader *l, struct slot *slot)
+void loader__finish_places(loader *l, struct slot *slot, int count)
 {
-    if (atomic_fetch_sub_explicit(&slot->remaining, 1, memory_order_acq_rel) == 1) {
+    if (atomic_fetch_sub_explicit(&slot->remaining, count, memory_order_acq_rel) == count) {
         finish_batch(l, slot);
     }
 }
@@ -372,7 +379,7 @@ enum status loader__drain(loader *l)
         pthread_cond_wait(&l->prepared, &l->mutex);
     }
     l->fill_open = false;
-    l->open_slot = NULL;
+    atomic_store_explicit(&l->open_slot, NULL, memory_order_relaxed);
     for (uint64_t seq = l->deliver_seq; seq < l->fill_seq; seq++) {
         cancel_slot_locked(slot_of(l, seq));
     }

@@ -156,6 +156,18 @@ static bool choose_streaming(const loader *l)
            (uint64_t)l->layout.slot_bytes * (uint64_t)l->layout.slots > cache;
 }
 
+/* At most so many that every worker finds some twice over in the batches that can be filled at once;
+ * one by one in the main thread, which looks for a request to stop in between. */
+#define MOST_PLACES 16
+
+static int choose_places(const loader *l)
+{
+    int64_t filling = l->layout.slots > 2 ? l->layout.slots - 2 : 1;
+    int workers = l->settings.num_workers;
+    int64_t most = workers > 0 ? l->settings.batch_size * filling / (2 * (int64_t)workers) : 1;
+    return (int)(most < 1 ? 1 : most < MOST_PLACES ? most : MOST_PLACES);
+}
+
 /*
  * What a decoded cache may keep. Where the file is always brought to the final size in the same way
  * and chance comes after (flip, padded crop), pixels of final size are kept; otherwise the whole
@@ -193,6 +205,7 @@ enum status loader__settle(loader *l)
     TRY(sampler_init(&l->sampler));
     TRY(lay_out(l));
     l->staging.streamed = choose_streaming(l);
+    l->most_places = choose_places(l);
     settle_augment(l);
     l->layout.batches = l->sampler.batches;
     l->layout.last_batch = l->sampler.last_batch > 0 ? l->sampler.last_batch : 1;

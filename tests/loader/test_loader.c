@@ -70,6 +70,38 @@ START_TEST(test_same_batches_for_any_number_of_workers)
 }
 END_TEST
 
+/* Small images in large batches, of which a worker takes several places at a time. */
+START_TEST(test_places_are_taken_several_at_a_time)
+{
+    static const int workers[] = {0, 1, 2, 3, 8};
+    struct loader_set set;
+    loader_set_open(&set, 300, SIZE, HOST_IMMEDIATE);
+    for (int k = 0; k < 30; k++) {
+        struct loader_settings settings;
+        struct seen seen = {.count = 0};
+        loader_set_settings(&set, &settings);
+        settings.batch_size = k % 2 == 0 ? 64 : 101;
+        settings.num_workers = workers[k % 5];
+        settings.prefetch = k % 3 == 0 ? 2 : 3 + k % 7;
+        settings.cache = k % 4 < 2 ? CACHE_DECODED : CACHE_NONE;
+        settings.shuffle = true;
+        loader *l = open_loader(&set, &settings);
+        for (uint32_t epoch = 0; epoch < 3; epoch++) {
+            ck_assert_int_eq(seen_read(&seen, &set, l, epoch, 0, SIZE_MAX), STATUS_OK);
+            /* Cut off while places are taken: those that were are filled, and no others. */
+            ck_assert_int_eq(seen_read(&seen, &set, l, 100 + epoch, 0, 1), STATUS_OK);
+            ck_assert_int_eq(loader_cancel_epoch(l), STATUS_OK);
+        }
+        ck_assert_uint_eq(seen.count, 3 * ((k % 2 == 0 ? 5 : 3) + 1));
+        ck_assert_uint_eq(seen_wrong_bytes(&seen), 0);
+        ck_assert_uint_eq(seen_wrong_targets(&seen, 1, 0), 0);
+        loader_close(&l);
+        seen_free(&seen);
+    }
+    loader_set_close(&set);
+}
+END_TEST
+
 /* Whether the block shows the image, or its mirror image. */
 static bool shows(const struct seen *seen, const struct seen_batch *batch, int place, bool mirrored)
 {
@@ -497,6 +529,9 @@ END_TEST
 
 /* --- Slow files and stopping --------------------------------------------------------------- */
 
+/* The last of batch 1: no place that a worker took together with it comes after it. */
+enum { SLOW = 7 };
+
 /* Opens the pipe's other end, which lets a reader that waits for it go on. Without one nothing
  * happens: for reading and writing, a pipe opens at once. */
 static void write_pipe(const struct loader_set *set, int sample)
@@ -532,7 +567,7 @@ START_TEST(test_slow_file_costs_its_own_batch)
     struct loader_settings settings;
     struct seen seen = {.count = 0};
     loader_set_open(&set, COUNT, SIZE, HOST_IMMEDIATE);
-    loader_set_make_pipe(&set, 5);
+    loader_set_make_pipe(&set, SLOW);
     loader_set_settings(&set, &settings);
     settings.prefetch_epochs = false; /* nobody writes into the pipe a second time */
     loader *l = open_loader(&set, &settings);
@@ -540,7 +575,7 @@ START_TEST(test_slow_file_costs_its_own_batch)
     ck_assert_uint_eq(seen.count, 1);
     /* Batch 0 has left the ring of four, so all of batches 1 to 4 but the slow image can be there. */
     await_read(l, &set, 19);
-    write_pipe(&set, 5);
+    write_pipe(&set, SLOW);
     ck_assert_int_eq(seen_read(&seen, &set, l, 0, UINT32_MAX, SIZE_MAX), STATUS_OK);
     ck_assert_uint_eq(seen.count, BATCHES);
     ck_assert_uint_eq(seen_wrong_bytes(&seen), 0);
@@ -556,7 +591,7 @@ START_TEST(test_blocked_read_is_left_behind)
     struct loader_settings settings;
     for (int io = IO_THREADS; io <= IO_MMAP; io++) {
         loader_set_open(&set, COUNT, SIZE, HOST_IMMEDIATE);
-        loader_set_make_pipe(&set, 5);
+        loader_set_make_pipe(&set, SLOW);
         loader_set_settings(&set, &settings);
         settings.io = (enum loader_io)io;
         struct seen seen = {.count = 0};
@@ -576,7 +611,7 @@ START_TEST(test_blocked_read_is_left_behind)
         ck_assert_uint_lt(clock_now_ns() - begin, (uint64_t)2 * SECOND);
         stop_set(0);
         /* The reader ends by itself and must find nothing to write to. */
-        write_pipe(&set, 5);
+        write_pipe(&set, SLOW);
         struct system_usage after;
         uint64_t until = clock_now_ns() + (uint64_t)20 * SECOND;
         do {
@@ -783,6 +818,7 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {test_same_batches_for_any_number_of_workers,
+                                  test_places_are_taken_several_at_a_time,
                                   test_chance_depends_on_sample_and_epoch,
                                   test_partial_last_batch,
                                   test_resumes_at_any_batch,
