@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "experiments/ceilings.h"
 #include "experiments/ceilings_internal.h"
 #include "tests/support/check_run.h"
 
@@ -124,6 +125,45 @@ START_TEST(test_spread)
     ceilings__summarise((const double[]){1, 2, 3}, 3, 8, &mean, &spread);
     ck_assert_double_eq_tol(mean, 2, 1e-12);
     ck_assert_double_eq(spread, 0);
+}
+END_TEST
+
+/* --- Reading ceilings ----------------------------------------------------------------------- */
+
+static struct predict_ceilings ceilings_of(const char *members, bool pin)
+{
+    char text[400];
+    json_document *document = NULL;
+    struct predict_ceilings out;
+    snprintf(text, sizeof text, "{\"loader_s\":3,%s\"copy_pageable_s\":10,\"copy_locked_s\":1}",
+             members);
+    ck_assert_int_eq(json_parse(text, strlen(text), &document), STATUS_OK);
+    ceilings_read(json_root(document), 7, pin, &out);
+    json_document_destroy(&document);
+    return out;
+}
+
+/* Each cell has the loader and the step of its own kind of memory. Copies slow the loader down; where
+ * they set the pace, its own time is what it has without them. */
+START_TEST(test_ceilings_of_each_kind)
+{
+    const char *all = "\"loader_pinned_s\":2,\"loader_copying_s\":10.2,"
+                      "\"loader_copying_pinned_s\":4,\"step_s\":5,\"step_pinned_s\":6,";
+    struct predict_ceilings in = ceilings_of(all, false);
+    ck_assert_double_eq(in.loader_s, 3);
+    ck_assert_double_eq(in.loader_quiet_s, 3);
+    ck_assert_double_eq(in.step_s, 5);
+    in = ceilings_of(all, true);
+    ck_assert_double_eq(in.loader_s, 4);
+    ck_assert_double_eq(in.loader_quiet_s, 2);
+    ck_assert_double_eq(in.step_s, 6);
+    in = ceilings_of("\"loader_copying_s\":11,\"step_s\":5,", false);
+    ck_assert_double_eq(in.loader_s, 11);
+    /* A result that does not tell the kinds apart. */
+    in = ceilings_of("\"step_s\":5,", true);
+    ck_assert_double_eq(in.loader_s, 3);
+    ck_assert_double_eq(in.step_s, 5);
+    ck_assert_int_eq(in.batches, 7);
 }
 END_TEST
 
@@ -260,10 +300,9 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {test_budget,        test_budget_of_a_small_set,
-                                  test_batch_bytes,   test_spread,
-                                  test_loader_bound,  test_copy_bound,
-                                  test_compute_bound, test_host_bound,
+    const TTest *const tests[] = {test_budget,     test_budget_of_a_small_set, test_batch_bytes,
+                                  test_spread,     test_ceilings_of_each_kind, test_loader_bound,
+                                  test_copy_bound, test_compute_bound,         test_host_bound,
                                   test_balanced};
     return check_run("ablate_plan", tests, sizeof tests / sizeof tests[0], 0);
 }

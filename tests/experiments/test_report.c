@@ -227,6 +227,63 @@ START_TEST(test_text_fits)
 }
 END_TEST
 
+static char report_bytes[1 << 18];
+
+/* A report as text, valid until the next. */
+static const char *text_by(void (*report)(const struct result_view *, FILE *),
+                           const struct result_view *view)
+{
+    FILE *stream = fmemopen(report_bytes, sizeof report_bytes, "w");
+    ck_assert_ptr_nonnull(stream);
+    report(view, stream);
+    fclose(stream);
+    return report_bytes;
+}
+
+static void report_text_100(const struct result_view *view, FILE *out)
+{
+    report_text(view, out, 100);
+}
+
+/* How often `words` stand after `mark`; -1 without a mark. */
+static int count_after(const char *text, const char *mark, const char *words)
+{
+    int count = -1;
+    const char *begin = strstr(text, mark);
+    for (const char *at = begin; at; at = strstr(at + 1, words)) {
+        count++;
+    }
+    return count;
+}
+
+/* What was not measured is called so, and is no zero. */
+START_TEST(test_cell_without_the_instrument)
+{
+    struct made_result made;
+    static const double gains[6] = {1, 1, 1, 2, 2, 1};
+    made_result_usual(&made, 1000, gains);
+    made.untimed = "pin";
+    made.extra = ",\"rounds\":[{\"round\":0,\"wall_s\":10,\"start_s\":1,\"setup_s\":2,"
+                 "\"settle_s\":2.5,\"timed_s\":4}]";
+    char *source = made_result_text(&made);
+    ck_assert_int_eq(result_open(made_result_file(source), &opened), STATUS_OK);
+    free(source);
+    const struct result_view *view = result_read_view(opened);
+    const char *text = text_by(report_text_100, view);
+    ck_assert_int_eq(count_after(text, "% of wall time", "not measured"), 1);
+    ck_assert_ptr_nonnull(strstr(text,
+                                 "A round took 10.0 s: 1.0 s to start and end its process, 2.0 s "
+                                 "setting up 6 cells,"));
+    text = text_by(report_html, view);
+    /* The host's thread and the device. */
+    ck_assert_int_eq(count_after(text, "<h2>", "not measured"), 2);
+    text = text_by(report_csv, view);
+    /* Six rounds without any of the fifteen figures; the made ones have no others. */
+    ck_assert_int_eq(count_after(text, "round,", ",,,,,,,,,,,,,,,"), 6);
+    finish();
+}
+END_TEST
+
 START_TEST(test_failures_come_first)
 {
     struct made_result made;
@@ -322,9 +379,14 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {
-        test_csv_parses,    test_page_is_well_formed,     test_stage_bars_sum_to_wall_time,
-        test_text_fits,     test_failures_come_first,     test_markdown_table,
-        test_trace_is_json, test_interaction_is_explained};
+    const TTest *const tests[] = {test_csv_parses,
+                                  test_page_is_well_formed,
+                                  test_stage_bars_sum_to_wall_time,
+                                  test_text_fits,
+                                  test_cell_without_the_instrument,
+                                  test_failures_come_first,
+                                  test_markdown_table,
+                                  test_trace_is_json,
+                                  test_interaction_is_explained};
     return check_run("report", tests, sizeof tests / sizeof tests[0], 0);
 }

@@ -25,22 +25,9 @@ void made_result_usual(struct made_result *made, double base, const double gains
     }
 }
 
-static void write_run(struct json_writer *writer, int round, size_t place, double rate)
+static void write_stages(struct json_writer *writer, double seconds)
 {
     static const char *const host[] = {"wait_batch", "copy", "issue", "wait_device", "rest"};
-    const double seconds = 1000 / rate;
-    json_begin_object(writer);
-    json_key_int(writer, "round", round);
-    json_key_int(writer, "place", (int)place);
-    json_key_double(writer, "samples_per_s", rate);
-    json_key(writer, "epoch_s");
-    json_begin_array(writer);
-    json_double(writer, seconds);
-    json_end_array(writer);
-    json_key_string(writer, "loss_hash", "0123456789abcdef");
-    json_key_string(writer, "weights_hash", "fedcba9876543210");
-    json_key_bool(writer, "page_locked", place % 2 == 1);
-    json_key_string(writer, "marked", round == 2 ? "the clock went from 1980 to 1500 MHz" : "");
     json_key(writer, "host");
     json_begin_object(writer);
     for (size_t i = 0; i < 5; i++) {
@@ -55,10 +42,33 @@ static void write_run(struct json_writer *writer, int round, size_t place, doubl
     json_key_double(writer, "hidden", seconds / 8);
     json_key_double(writer, "idle", seconds * 3 / 8);
     json_end_object(writer);
+}
+
+static void write_run(struct json_writer *writer, int round, size_t place, double rate, bool timing)
+{
+    const double seconds = 1000 / rate;
+    json_begin_object(writer);
+    json_key_int(writer, "round", round);
+    json_key_int(writer, "place", (int)place);
+    json_key_double(writer, "samples_per_s", rate);
+    json_key(writer, "epoch_s");
+    json_begin_array(writer);
+    json_double(writer, seconds);
+    json_end_array(writer);
+    json_key_string(writer, "loss_hash", "0123456789abcdef");
+    json_key_string(writer, "weights_hash", "fedcba9876543210");
+    json_key_bool(writer, "page_locked", place % 2 == 1);
+    json_key_string(writer, "marked", round == 2 ? "the clock went from 1980 to 1500 MHz" : "");
+    json_key_bool(writer, "timing", timing);
+    if (timing) {
+        write_stages(writer, seconds);
+    }
     json_key(writer, "counters");
     json_begin_object(writer);
     json_key_int(writer, "batches", 10);
-    json_key_double(writer, "copy_device_s", seconds / 4);
+    if (timing) {
+        json_key_double(writer, "copy_device_s", seconds / 4);
+    }
     json_end_object(writer);
     json_key(writer, "timeline");
     json_begin_array(writer);
@@ -102,7 +112,8 @@ char *made_result_text(const struct made_result *made)
         json_key(&writer, "rounds");
         json_begin_array(&writer);
         for (int r = 0; r < made->rounds; r++) {
-            write_run(&writer, r, c, made->rates[c][r]);
+            write_run(&writer, r, c, made->rates[c][r],
+                      !made->untimed || strcmp(made->untimed, made->names[c]) != 0);
         }
         json_end_array(&writer);
         json_end_object(&writer);

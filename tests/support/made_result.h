@@ -12,6 +12,7 @@ struct made_result {
     int rounds;
     const char *names[MADE_CELLS]; /* "default again" is marked as a repeat */
     double rates[MADE_CELLS][MADE_ROUNDS];
+    const char *untimed;  /* the cell whose stages were not timed; NULL none */
     const char *failures; /* members of the list, as JSON; NULL none */
     const char *command;  /* NULL: a plain one */
     const char *extra;    /* further members of the root, with a comma in front; NULL none */
