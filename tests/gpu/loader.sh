@@ -132,7 +132,8 @@ loader() {
 device_only() {
     local file=$scratch/step-$1-$2
     [ -s "$file" ] || { timeout "$LIMIT" "$PINLINE" bench step --size "$1" --precision "$2" --classes "$3" \
-        --batch-size 64 --steps "$STEPS" "${device[@]}" --json 2>>"$log" || complain "bench step"; } | from_json "d['samples_per_s_median']" >"$file"
+        --batch-size 64 --steps "$STEPS" "${device[@]}" --json 2>>"$log" || complain "bench step"; } |
+        from_json "d['samples_per_s_median']" >"$file"
     cat "$file"
 }
 
@@ -148,10 +149,11 @@ one_core() {
 train() {
     local name=$1 data=$2 size=$3 precision=$4 workers=$5 images=$6 run=$OUT/loader-$1
     shift 6
+    rm -rf "$run"
     timeout "$LIMIT" "$PINLINE" train --data "$data" --val-fraction 0 --model smallcnn --size "$size" \
         --precision "$precision" --batch-size 64 --num-workers "$workers" --limit-samples "$images" --epochs "$EPOCHS" \
         --eval-every 0 --no-prefetch-epochs --pin-memory --non-blocking --copy-stream dedicated \
-        "${device[@]}" --overwrite --quiet --out "$run" "$@" >>"$log" 2>&1 || complain "train $name"
+        "${device[@]}" --quiet --out "$run" "$@" >>"$log" 2>&1 || complain "train $name"
     epochs "$run" | awk 'NR > 1 { print $2 }' | median
 }
 
@@ -355,7 +357,7 @@ memory() {
     while kib=$(awk '/^VmRSS/ { print $2 }' "/proc/$pid/status" 2>/dev/null) && [ -n "$kib" ]; do
         seen=$(epochs "$run" | wc -l)
         printf '%d %d\n' "$seen" "$kib" >>"$scratch/memory"
-        [ $((SECONDS - begun)) -lt "$LIMIT" ] || kill "$pid"
+        [ $((SECONDS - begun)) -lt "$LIMIT" ] || kill "$pid" 2>/dev/null
         sleep 0.02
     done
     wait "$pid" || complain "train memory"
