@@ -2,12 +2,67 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/size.h"
 #include "base/system.h"
 
-/* What an allocation costs beyond the bytes asked for, so that the limit is one on memory. */
-#define CACHE_ENTRY_COST (sizeof(struct cache_entry) + 16)
+/* An allocation an image would be a mapping an image, of which a process has some 65,000, and would
+ * spread the images over more pages than a processor keeps addresses of. */
+#define BLOCK_BYTES ((size_t)64 << 20)
+#define PAGE ((size_t)4096)
+#define ENTRY_ALIGNMENT ((size_t)64)
+
+struct cache_block {
+    struct cache_block *older;
+    size_t bytes;
+    alignas(64) _Atomic size_t used; /* of `bytes`, this header included; may run over */
+};
+
+/* Takes `need` bytes of a new block, which hangs before `newest`. */
+static struct cache_block *create_block(const struct image_cache *cache, size_t need,
+                                        struct cache_block *newest)
+{
+    size_t usual = cache->limit < BLOCK_BYTES ? cache->limit : BLOCK_BYTES;
+    size_t bytes = (need > usual ? need : usual) + sizeof(struct cache_block);
+    bytes = size_align(bytes, PAGE);
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
+        return NULL;
+    }
+    if (bytes >= BLOCK_BYTES) {
+        (void)madvise(memory, bytes, MADV_HUGEPAGE);
+    }
+    struct cache_block *block = memory;
+    block->older = newest;
+    block->bytes = bytes;
+    atomic_store_explicit(&block->used, sizeof *block + need, memory_order_relaxed);
+    return block;
+}
+
+/* NULL when the system has no memory. */
+static struct cache_entry *allocate_entry(struct image_cache *cache, size_t need)
+{
+    struct cache_block *block = atomic_load_explicit(&cache->newest, memory_order_acquire);
+    for (;;) {
+        if (block != NULL) {
+            size_t at = atomic_fetch_add_explicit(&block->used, need, memory_order_relaxed);
+            if (at <= block->bytes && need <= block->bytes - at) {
+                return (struct cache_entry *)(void *)((unsigned char *)block + at);
+            }
+        }
+        struct cache_block *fresh = create_block(cache, need, block);
+        if (fresh == NULL) {
+            return NULL;
+        }
+        if (atomic_compare_exchange_strong_explicit(&cache->newest, &block, fresh,
+                                                    memory_order_acq_rel, memory_order_acquire)) {
+            return (struct cache_entry *)(void *)(fresh + 1);
+        }
+        /* Another thread was first, and `block` is its. */
+        (void)munmap(fresh, fresh->bytes);
+    }
+}
 
 enum status loader__cache_open(struct image_cache *cache, enum cache_mode mode, size_t limit,
                                size_t count)
@@ -36,8 +91,11 @@ enum status loader__cache_open(struct image_cache *cache, enum cache_mode mode, 
 void loader__cache_close(struct image_cache *cache)
 {
     if (cache->entries != NULL) {
-        for (size_t i = 0; i < cache->count; i++) {
-            free(atomic_load_explicit(&cache->entries[i], memory_order_relaxed));
+        struct cache_block *block = atomic_load_explicit(&cache->newest, memory_order_acquire);
+        while (block != NULL) {
+            struct cache_block *older = block->older;
+            (void)munmap(block, block->bytes);
+            block = older;
         }
         free(cache->entries);
     }
@@ -56,8 +114,13 @@ void loader__cache_insert(struct image_cache *cache, uint32_t sample, uint32_t w
                           uint32_t height, const void *data, size_t bytes)
 {
     size_t cost = 0;
-    if (cache->entries == NULL || !size_add(bytes, CACHE_ENTRY_COST, &cost) ||
-        cost > cache->limit) {
+    /* A sample that was read by two threads, for this epoch and the next one, is held already. */
+    if (cache->entries == NULL || loader__cache_find(cache, sample) != NULL ||
+        !size_add(bytes, sizeof(struct cache_entry) + ENTRY_ALIGNMENT - 1, &cost)) {
+        return;
+    }
+    cost &= ~(ENTRY_ALIGNMENT - 1);
+    if (cost > cache->limit) {
         return;
     }
     /* Reserved first, so that several threads together never go over the limit. */
@@ -65,7 +128,7 @@ void loader__cache_insert(struct image_cache *cache, uint32_t sample, uint32_t w
         atomic_fetch_sub(&cache->used, cost);
         return;
     }
-    struct cache_entry *entry = malloc(sizeof *entry + bytes);
+    struct cache_entry *entry = allocate_entry(cache, cost);
     if (entry == NULL) {
         atomic_fetch_sub(&cache->used, cost);
         return;
@@ -77,9 +140,7 @@ void loader__cache_insert(struct image_cache *cache, uint32_t sample, uint32_t w
     struct cache_entry *none = NULL;
     if (!atomic_compare_exchange_strong_explicit(&cache->entries[sample], &none, entry,
                                                  memory_order_acq_rel, memory_order_acquire)) {
-        /* The same sample was read by two threads, for this epoch and the next one. */
-        free(entry);
-        atomic_fetch_sub(&cache->used, cost);
+        /* Both threads came here at once: the block keeps the bytes, so they stay counted. */
         return;
     }
     atomic_fetch_add(&cache->images, 1);

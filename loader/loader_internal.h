@@ -96,11 +96,13 @@ struct cache_entry {
     unsigned char data[];
 };
 
-/* Entries are written once and stay until close, so a hit is one atomic load. */
+/* Entries are written once and stay until close, so a hit is one atomic load, and they lie in large
+ * blocks that are given back as a whole. */
 struct image_cache {
     enum cache_mode mode;
     size_t limit, count;
     _Atomic(struct cache_entry *) *entries; /* one a sample */
+    _Atomic(struct cache_block *) newest;
     _Atomic size_t used, images;
 };
 

@@ -1,4 +1,6 @@
 /* The caches: what is held is never read again, what does not fit is, and pixels never change. */
+#include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "loader/loader.h"
@@ -189,6 +191,65 @@ START_TEST(test_limit_is_one_on_memory)
 }
 END_TEST
 
+/* More than one block of memory, and threads that are there at once with the same samples. */
+enum { BLOCK_COUNT = 90, INSERTERS = 4 };
+
+static size_t block_sample_bytes(uint32_t sample)
+{
+    return sample % 3 == 0 ? 3000000 + sample : 1 + sample * 1001;
+}
+
+struct inserter {
+    struct image_cache *cache;
+    uint32_t first;
+};
+
+static void *insert_all(void *argument)
+{
+    const struct inserter *inserter = argument;
+    unsigned char *data = malloc(block_sample_bytes(BLOCK_COUNT / 3 * 3));
+    for (uint32_t i = 0; i < BLOCK_COUNT && data != NULL; i++) {
+        uint32_t sample = (inserter->first + i) % BLOCK_COUNT;
+        memset(data, (int)sample + 1, block_sample_bytes(sample));
+        loader__cache_insert(inserter->cache, sample, sample, 7, data, block_sample_bytes(sample));
+    }
+    bool done = data != NULL;
+    free(data);
+    return done ? argument : NULL;
+}
+
+START_TEST(test_threads_insert_at_once)
+{
+    struct image_cache cache;
+    struct inserter inserters[INSERTERS];
+    pthread_t threads[INSERTERS];
+    /* All fit even where each is held once a thread. */
+    ck_assert_int_eq(loader__cache_open(&cache, CACHE_DECODED, 500 << 20, BLOCK_COUNT), STATUS_OK);
+    for (int i = 0; i < INSERTERS; i++) {
+        inserters[i] = (struct inserter){.cache = &cache, .first = (uint32_t)i / 2 * 10};
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, insert_all, &inserters[i]), 0);
+    }
+    for (int i = 0; i < INSERTERS; i++) {
+        void *done = NULL;
+        ck_assert_int_eq(pthread_join(threads[i], &done), 0);
+        ck_assert_ptr_nonnull(done);
+    }
+    ck_assert_uint_eq(cache.images, BLOCK_COUNT);
+    for (uint32_t sample = 0; sample < BLOCK_COUNT; sample++) {
+        const struct cache_entry *entry = loader__cache_find(&cache, sample);
+        ck_assert_ptr_nonnull(entry);
+        ck_assert_uint_eq(entry->bytes, block_sample_bytes(sample));
+        ck_assert_uint_eq(entry->width, sample);
+        size_t wrong = 0;
+        for (size_t i = 0; i < entry->bytes; i++) {
+            wrong += entry->data[i] != (unsigned char)(sample + 1);
+        }
+        ck_assert_uint_eq(wrong, 0);
+    }
+    loader__cache_close(&cache);
+}
+END_TEST
+
 /* What one loader kept, another begins with: without files there is nowhere else to read from. */
 START_TEST(test_cache_outlives_its_loader)
 {
@@ -320,12 +381,10 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {test_held_set_reads_no_file,
-                                  test_what_does_not_fit_is_read_again,
-                                  test_pixels_are_those_without_a_cache,
-                                  test_limit_is_one_on_memory,
-                                  test_cache_outlives_its_loader,
-                                  test_other_cache_is_not_taken,
-                                  test_loader_without_timing};
+    const TTest *const tests[] = {
+        test_held_set_reads_no_file,           test_what_does_not_fit_is_read_again,
+        test_pixels_are_those_without_a_cache, test_limit_is_one_on_memory,
+        test_threads_insert_at_once,           test_cache_outlives_its_loader,
+        test_other_cache_is_not_taken,         test_loader_without_timing};
     return check_run("loader_cache", tests, sizeof tests / sizeof tests[0], 0);
 }
