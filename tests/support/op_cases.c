@@ -6,99 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Fails the test with the status's own message. */
-#define MUST(expression)                                                                           \
-    do {                                                                                           \
-        if ((expression) != STATUS_OK) {                                                           \
-            ck_abort_msg("%s: %s", #expression, status_message());                                 \
-        }                                                                                          \
-    } while (0)
-
-#define INIT_SEED UINT64_C(20250131)
-
-void op_bench_init(struct op_bench *bench, device *dev, enum dtype dtype, double relative,
-                   double absolute, uint64_t seed)
-{
-    *bench =
-        (struct op_bench){.dev = dev, .dtype = dtype, .relative = relative, .absolute = absolute};
-    rng_init(&bench->rng, INIT_SEED, RNG_TEST, 0, seed);
-    MUST(device_stream_create(dev, "bench", &bench->stream));
-}
-
-void op_bench_reset(struct op_bench *bench)
-{
-    for (int i = 0; i < bench->count; i++) {
-        device_buffer_destroy(bench->dev, &bench->tensors[i]->tensor.buffer);
-        free(bench->tensors[i]->values);
-        free(bench->tensors[i]);
-    }
-    bench->count = 0;
-}
-
-void op_bench_fini(struct op_bench *bench)
-{
-    op_bench_reset(bench);
-    device_stream_destroy(bench->dev, &bench->stream);
-}
-
-/* --- Tensors ---------------------------------------------------------------------------------- */
-
-static void *allocate(size_t count, size_t bytes)
-{
-    void *memory = calloc(count > 0 ? count : 1, bytes);
-    ck_assert_ptr_nonnull(memory);
-    return memory;
-}
-
 static double *doubles(size_t count)
 {
-    return allocate(count, sizeof(double));
-}
-
-void op_bench_upload(struct op_bench *bench, struct bench_tensor *t)
-{
-    size_t bytes = t->count * dtype_bytes(t->tensor.dtype);
-    unsigned char *data = allocate(bytes, 1);
-    for (size_t i = 0; i < t->count; i++) {
-        if (t->tensor.dtype == DTYPE_F32) {
-            float value = (float)t->values[i];
-            memcpy(data + 4 * i, &value, 4);
-            t->values[i] = (double)value;
-        } else if (t->tensor.dtype == DTYPE_BF16) {
-            uint16_t bits = reference_bf16_bits((float)t->values[i]);
-            memcpy(data + 2 * i, &bits, 2);
-            t->values[i] = (double)reference_bf16_value(bits);
-        } else {
-            data[i] = (unsigned char)t->values[i];
-            t->values[i] = (double)data[i];
-        }
-    }
-    MUST(device_copy_to_device(bench->dev, bench->stream, t->tensor.buffer, t->tensor.offset, data,
-                               bytes));
-    MUST(device_stream_wait(bench->dev, bench->stream));
-    free(data);
-}
-
-struct bench_tensor *op_bench_tensor(struct op_bench *bench, enum dtype dtype, int n, int h, int w,
-                                     int c, double spread)
-{
-    ck_assert_int_lt(bench->count, OP_BENCH_TENSORS);
-    struct bench_tensor *t = allocate(1, sizeof *t);
-    bench->tensors[bench->count++] = t;
-    t->tensor = (struct tensor){.dtype = dtype, .n = n, .h = h, .w = w, .c = c, .offset = 48};
-    t->count = tensor_elements(&t->tensor);
-    t->values = doubles(t->count);
-    MUST(device_buffer_create(bench->dev, t->tensor.offset + tensor_bytes(&t->tensor),
-                              &t->tensor.buffer));
-    for (size_t i = 0; i < t->count; i++) {
-        if (dtype == DTYPE_U8) {
-            t->values[i] = (double)rng_below(&bench->rng, 256);
-        } else {
-            t->values[i] = spread != 0.0 ? spread * rng_normal(&bench->rng) : (double)NAN;
-        }
-    }
-    op_bench_upload(bench, t);
-    return t;
+    double *values = calloc(count > 0 ? count : 1, sizeof *values);
+    ck_assert_ptr_nonnull(values);
+    return values;
 }
 
 static struct bench_tensor *vector(struct op_bench *bench, int length, double spread)
@@ -106,49 +18,20 @@ static struct bench_tensor *vector(struct op_bench *bench, int length, double sp
     return op_bench_tensor(bench, DTYPE_F32, 1, 1, 1, length, spread);
 }
 
-void op_bench_run(struct op_bench *bench, const struct op_desc *desc)
+static struct bench_tensor *scalars_tensor(struct op_bench *b, const struct step_scalars *scalars)
 {
-    device_op *op = NULL;
-    MUST(device_op_create(bench->dev, desc, &op));
-    MUST(device_op_submit(bench->dev, op, bench->stream));
-    MUST(device_stream_wait(bench->dev, bench->stream));
-    device_op_destroy(bench->dev, &op);
-    ck_assert_ptr_null(op);
+    struct bench_tensor *t = vector(b, OP_BENCH_SCALARS, 1.0);
+    op_bench_put_scalars(b, t, scalars);
+    return t;
 }
 
-void op_bench_compare(struct op_bench *bench, const struct bench_tensor *t, const double *want,
-                      const char *what)
+/* Moved away from zero as the bench says. */
+static void shift(struct op_bench *b, struct bench_tensor *t)
 {
-    size_t bytes = t->count * dtype_bytes(t->tensor.dtype);
-    unsigned char *data = allocate(bytes, 1);
-    MUST(device_copy_to_host(bench->dev, bench->stream, data, t->tensor.buffer, t->tensor.offset,
-                             bytes));
-    MUST(device_stream_wait(bench->dev, bench->stream));
-    double largest = 0.0;
     for (size_t i = 0; i < t->count; i++) {
-        largest = fmax(largest, fabs(want[i]));
+        t->values[i] += b->shift;
     }
-    /* BF16 results may be off by half a unit of their last place on top. */
-    double relative = bench->relative + (t->tensor.dtype == DTYPE_BF16 ? 1.0 / 256.0 : 0.0);
-    for (size_t i = 0; i < t->count; i++) {
-        double got;
-        if (t->tensor.dtype == DTYPE_F32) {
-            float value;
-            memcpy(&value, data + 4 * i, 4);
-            got = (double)value;
-        } else {
-            uint16_t bits;
-            memcpy(&bits, data + 2 * i, 2);
-            got = (double)reference_bf16_value(bits);
-        }
-        /* Negated so that a NaN does not pass. */
-        if (!(fabs(got - want[i]) <= relative * fabs(want[i]) + bench->absolute * largest)) {
-            ck_abort_msg("%s, %dx%dx%dx%d: element %zu is %.9g and must be %.9g (largest %.3g)",
-                         what, t->tensor.n, t->tensor.h, t->tensor.w, t->tensor.c, i, got, want[i],
-                         largest);
-        }
-    }
-    free(data);
+    op_bench_upload(b, t);
 }
 
 static struct reference_shape shape_of(const struct bench_tensor *t)
@@ -171,14 +54,28 @@ static const char *conv_text(const struct conv_case *c, const char *what)
     return text;
 }
 
+static struct bench_tensor *conv_x(struct op_bench *b, const struct conv_case *c)
+{
+    return op_bench_tensor(b, b->dtype, c->n, c->h, c->w, c->c, b->x_size);
+}
+
+static struct bench_tensor *conv_w(struct op_bench *b, const struct conv_case *c)
+{
+    return op_bench_tensor(b, b->dtype, c->k, c->r, c->s, c->c, 0.5 * b->w_size);
+}
+
+static struct bench_tensor *conv_y(struct op_bench *b, const struct conv_case *c, double spread)
+{
+    return op_bench_tensor(b, b->dtype, c->n, out_size(c->h, c->r, c->stride, c->pad),
+                           out_size(c->w, c->s, c->stride, c->pad), c->k, spread);
+}
+
 void op_case_conv(struct op_bench *b, const struct conv_case *c)
 {
-    struct bench_tensor *x = op_bench_tensor(b, b->dtype, c->n, c->h, c->w, c->c, 1.0);
-    struct bench_tensor *w = op_bench_tensor(b, b->dtype, c->k, c->r, c->s, c->c, 0.5);
+    struct bench_tensor *x = conv_x(b, c);
+    struct bench_tensor *w = conv_w(b, c);
     struct bench_tensor *bias = vector(b, c->k, 1.0);
-    struct bench_tensor *y =
-        op_bench_tensor(b, b->dtype, c->n, out_size(c->h, c->r, c->stride, c->pad),
-                        out_size(c->w, c->s, c->stride, c->pad), c->k, 0.0);
+    struct bench_tensor *y = conv_y(b, c, 0.0);
     double *want = doubles(y->count);
     reference_conv(x->values, shape_of(x), w->values, shape_of(w), c->bias ? bias->values : NULL,
                    c->stride, c->pad, c->relu, want, shape_of(y));
@@ -193,7 +90,7 @@ void op_case_conv(struct op_bench *b, const struct conv_case *c)
         desc.u.conv.bias = bias->tensor;
     }
     op_bench_run(b, &desc);
-    op_bench_compare(b, y, want, conv_text(c, "conv"));
+    op_bench_compare_as(b, y, want, OP_RESULT_PRODUCT, conv_text(c, "conv"));
     free(want);
     op_bench_reset(b);
 }
@@ -201,10 +98,8 @@ void op_case_conv(struct op_bench *b, const struct conv_case *c)
 void op_case_conv_backward_data(struct op_bench *b, const struct conv_case *c)
 {
     struct bench_tensor *dx = op_bench_tensor(b, b->dtype, c->n, c->h, c->w, c->c, 0.0);
-    struct bench_tensor *w = op_bench_tensor(b, b->dtype, c->k, c->r, c->s, c->c, 0.5);
-    struct bench_tensor *dy =
-        op_bench_tensor(b, b->dtype, c->n, out_size(c->h, c->r, c->stride, c->pad),
-                        out_size(c->w, c->s, c->stride, c->pad), c->k, 1.0);
+    struct bench_tensor *w = conv_w(b, c);
+    struct bench_tensor *dy = conv_y(b, c, b->w_size);
     double *want = doubles(dx->count);
     reference_conv_backward_data(dy->values, shape_of(dy), w->values, shape_of(w), c->stride,
                                  c->pad, want, shape_of(dx));
@@ -212,19 +107,17 @@ void op_case_conv_backward_data(struct op_bench *b, const struct conv_case *c)
     desc.u.conv = (struct op_conv){
         .dx = dx->tensor, .w = w->tensor, .dy = dy->tensor, .stride = c->stride, .pad = c->pad};
     op_bench_run(b, &desc);
-    op_bench_compare(b, dx, want, conv_text(c, "conv backward data"));
+    op_bench_compare_as(b, dx, want, OP_RESULT_PRODUCT, conv_text(c, "conv backward data"));
     free(want);
     op_bench_reset(b);
 }
 
 void op_case_conv_backward_filter(struct op_bench *b, const struct conv_case *c, bool f32)
 {
-    struct bench_tensor *x = op_bench_tensor(b, b->dtype, c->n, c->h, c->w, c->c, 1.0);
+    struct bench_tensor *x = conv_x(b, c);
     struct bench_tensor *dw =
         op_bench_tensor(b, f32 ? DTYPE_F32 : b->dtype, c->k, c->r, c->s, c->c, 0.0);
-    struct bench_tensor *dy =
-        op_bench_tensor(b, b->dtype, c->n, out_size(c->h, c->r, c->stride, c->pad),
-                        out_size(c->w, c->s, c->stride, c->pad), c->k, 1.0);
+    struct bench_tensor *dy = conv_y(b, c, b->w_size);
     double *want = doubles(dw->count);
     reference_conv_backward_filter(x->values, shape_of(x), dy->values, shape_of(dy), c->stride,
                                    c->pad, want, shape_of(dw));
@@ -232,7 +125,7 @@ void op_case_conv_backward_filter(struct op_bench *b, const struct conv_case *c,
     desc.u.conv = (struct op_conv){
         .x = x->tensor, .dw = dw->tensor, .dy = dy->tensor, .stride = c->stride, .pad = c->pad};
     op_bench_run(b, &desc);
-    op_bench_compare(b, dw, want, conv_text(c, "conv backward filter"));
+    op_bench_compare_as(b, dw, want, OP_RESULT_PRODUCT, conv_text(c, "conv backward filter"));
     free(want);
     op_bench_reset(b);
 }
@@ -249,18 +142,6 @@ struct norm_values {
 
 #define TEST_EPSILON 1e-5F
 #define TEST_AVERAGING 0.1F
-
-static struct bench_tensor *scalars_tensor(struct op_bench *b, const struct step_scalars *scalars)
-{
-    float values[sizeof *scalars / sizeof(float)];
-    struct bench_tensor *t = vector(b, (int)(sizeof values / sizeof *values), 1.0);
-    memcpy(values, scalars, sizeof values);
-    for (size_t i = 0; i < t->count; i++) {
-        t->values[i] = (double)values[i];
-    }
-    op_bench_upload(b, t);
-    return t;
-}
 
 static void make_norm(struct op_bench *b, const struct norm_case *c, struct norm_values *v)
 {
@@ -325,11 +206,15 @@ void op_case_norm(struct op_bench *b, const struct norm_case *c)
     struct op_desc desc = {.kind = OP_NORM, .label = "case norm"};
     desc.u.norm = norm_desc(&v, c);
     op_bench_run(b, &desc);
-    op_bench_compare(b, v.saved_mean, v.saved_mean->values, "norm: saved mean");
-    op_bench_compare(b, v.saved_inv_std, v.saved_inv_std->values, "norm: saved inv_std");
-    op_bench_compare(b, v.running_mean, v.running_mean->values, "norm: running mean");
-    op_bench_compare(b, v.running_var, v.running_var->values, "norm: running variance");
-    op_bench_compare(b, v.y, want, "norm: y");
+    op_bench_compare_as(b, v.saved_mean, v.saved_mean->values, OP_RESULT_STATISTIC,
+                        "norm: saved mean");
+    op_bench_compare_as(b, v.saved_inv_std, v.saved_inv_std->values, OP_RESULT_STATISTIC,
+                        "norm: saved inv_std");
+    op_bench_compare_as(b, v.running_mean, v.running_mean->values, OP_RESULT_STATISTIC,
+                        "norm: running mean");
+    op_bench_compare_as(b, v.running_var, v.running_var->values, OP_RESULT_STATISTIC,
+                        "norm: running variance");
+    op_bench_compare_as(b, v.y, want, OP_RESULT_NORM, "norm: y");
     free(want);
     op_bench_reset(b);
 }
@@ -344,21 +229,24 @@ void op_case_norm_infer(struct op_bench *b, const struct norm_case *c)
     struct op_desc desc = {.kind = OP_NORM_INFER, .label = "case norm infer"};
     desc.u.norm = norm_desc(&v, c);
     op_bench_run(b, &desc);
-    op_bench_compare(b, v.y, want, "norm infer");
+    op_bench_compare_as(b, v.y, want, OP_RESULT_NORM, "norm infer");
     free(want);
     op_bench_reset(b);
 }
 
-void op_case_norm_backward(struct op_bench *b, const struct norm_case *c, bool in_place)
+void op_case_norm_backward(struct op_bench *b, const struct norm_case *c, bool in_place,
+                           bool after_forward)
 {
     struct norm_values v;
     make_norm(b, c, &v);
-    /* What forward leaves, in the types of the device. */
     reference_norm_train(v.x->values, c->residual ? v.residual->values : NULL, shape_of(v.x),
                          &v.reference, v.y->values);
-    op_bench_upload(b, v.y);
-    op_bench_upload(b, v.saved_mean);
-    op_bench_upload(b, v.saved_inv_std);
+    if (!after_forward) {
+        /* What forward would leave, in the types of the device. */
+        op_bench_upload(b, v.y);
+        op_bench_upload(b, v.saved_mean);
+        op_bench_upload(b, v.saved_inv_std);
+    }
     struct bench_tensor *dy = op_bench_tensor(b, b->dtype, c->n, c->h, c->w, c->c, 1.0);
     struct bench_tensor *dx = op_bench_tensor(b, b->dtype, c->n, c->h, c->w, c->c, 0.0);
     struct bench_tensor *dresidual =
@@ -367,10 +255,11 @@ void op_case_norm_backward(struct op_bench *b, const struct norm_case *c, bool i
     struct bench_tensor *dbias = vector(b, c->c, 0.0);
     double *want_dx = doubles(dx->count), *want_residual = doubles(dx->count);
     double *want_scale = doubles(dscale->count), *want_bias = doubles(dbias->count);
-    reference_norm_backward(v.x->values, v.y->values, dy->values, shape_of(v.x), &v.reference,
-                            want_dx, want_residual, want_scale, want_bias);
     struct op_desc desc = {.kind = OP_NORM_BACKWARD, .label = "case norm backward"};
     desc.u.norm = norm_desc(&v, c);
+    if (!after_forward) {
+        desc.u.norm.bias = (struct tensor){0};
+    }
     desc.u.norm.dy = dy->tensor;
     desc.u.norm.dx = dx->tensor;
     desc.u.norm.dscale = dscale->tensor;
@@ -378,12 +267,31 @@ void op_case_norm_backward(struct op_bench *b, const struct norm_case *c, bool i
     if (c->residual) {
         desc.u.norm.dresidual = dresidual->tensor;
     }
-    op_bench_run(b, &desc);
-    op_bench_compare(b, dscale, want_scale, "norm backward: dscale");
-    op_bench_compare(b, dbias, want_bias, "norm backward: dbias");
-    op_bench_compare(b, dx, want_dx, "norm backward: dx");
+    struct op_desc forward_desc = {.kind = OP_NORM, .label = "case norm"};
+    forward_desc.u.norm = norm_desc(&v, c);
+    device_op *forward = NULL, *backward = NULL;
+    if (after_forward) {
+        MUST(device_op_create(b->dev, &forward_desc, &forward));
+    }
+    MUST(device_op_create(b->dev, &desc, &backward));
+    if (after_forward) {
+        MUST(device_op_submit(b->dev, forward, b->stream));
+        /* The sign of y near zero is a matter of rounding: the expectation takes the device's y. */
+        op_bench_fetch(b, v.y, v.y->values);
+    }
+    reference_norm_backward(v.x->values, v.y->values, dy->values, shape_of(v.x), &v.reference,
+                            want_dx, want_residual, want_scale, want_bias);
+    op_bench_run_op(b, &desc, backward);
+    op_bench_compare_as(b, dscale, want_scale, OP_RESULT_NORM_GRADIENT, "norm backward: dscale");
+    op_bench_compare_as(b, dbias, want_bias, OP_RESULT_NORM_GRADIENT, "norm backward: dbias");
+    op_bench_compare_as(b, dx, want_dx, OP_RESULT_NORM_GRADIENT, "norm backward: dx");
     if (c->residual) {
-        op_bench_compare(b, dresidual, want_residual, "norm backward: dresidual");
+        op_bench_compare_as(b, dresidual, want_residual, OP_RESULT_POINTWISE,
+                            "norm backward: dresidual");
+    }
+    device_op_destroy(b->dev, &backward);
+    if (forward) {
+        device_op_destroy(b->dev, &forward);
     }
     free(want_dx);
     free(want_residual);
@@ -398,7 +306,7 @@ void op_case_pool(struct op_bench *b, const struct pool_case *c)
 {
     struct bench_tensor *x = op_bench_tensor(b, b->dtype, c->n, c->h, c->w, c->c, 1.0);
     for (size_t i = 0; c->ties && i < x->count; i++) {
-        x->values[i] = (double)rng_below(&b->rng, 3) - 2.0;
+        x->values[i] = (double)rng_below(&b->rng, 12) / -4.0;
     }
     op_bench_upload(b, x);
     int h = out_size(c->h, c->window, c->stride, c->pad);
@@ -423,11 +331,11 @@ void op_case_pool(struct op_bench *b, const struct pool_case *c)
         desc.u.pool.index = index->tensor;
     }
     op_bench_run(b, &desc);
-    op_bench_compare(b, y, want, "max pool");
+    op_bench_compare_as(b, y, want, OP_RESULT_EXACT, "max pool");
     desc.kind = OP_MAX_POOL_BACKWARD;
     desc.label = "case pool backward";
     op_bench_run(b, &desc);
-    op_bench_compare(b, dx, want_dx, "max pool backward");
+    op_bench_compare_as(b, dx, want_dx, OP_RESULT_POINTWISE, "max pool backward");
     free(want);
     free(want_dx);
     op_bench_reset(b);
@@ -437,6 +345,7 @@ void op_case_global_average(struct op_bench *b, int n, int h, int w, int c, bool
 {
     enum dtype result = f32_result ? DTYPE_F32 : b->dtype;
     struct bench_tensor *x = op_bench_tensor(b, b->dtype, n, h, w, c, 1.0);
+    shift(b, x);
     struct bench_tensor *y = op_bench_tensor(b, result, n, 1, 1, c, 0.0);
     struct bench_tensor *dy = op_bench_tensor(b, result, n, 1, 1, c, 1.0);
     struct bench_tensor *dx = op_bench_tensor(b, b->dtype, n, h, w, c, 0.0);
@@ -447,10 +356,10 @@ void op_case_global_average(struct op_bench *b, int n, int h, int w, int c, bool
     desc.u.average = (struct op_global_average){
         .x = x->tensor, .y = y->tensor, .dy = dy->tensor, .dx = dx->tensor};
     op_bench_run(b, &desc);
-    op_bench_compare(b, y, want, "global average");
+    op_bench_compare_as(b, y, want, OP_RESULT_AVERAGE, "global average");
     desc.kind = OP_GLOBAL_AVERAGE_BACKWARD;
     op_bench_run(b, &desc);
-    op_bench_compare(b, dx, want_dx, "global average backward");
+    op_bench_compare_as(b, dx, want_dx, OP_RESULT_AVERAGE, "global average backward");
     free(want);
     free(want_dx);
     op_bench_reset(b);
@@ -489,15 +398,15 @@ void op_case_linear(struct op_bench *b, int rows, int in, int out, bool bias, do
         desc.u.linear.db = db->tensor;
     }
     op_bench_run(b, &desc);
-    op_bench_compare(b, y, want, "linear");
+    op_bench_compare_as(b, y, want, OP_RESULT_LINEAR, "linear");
     desc.kind = OP_LINEAR_BACKWARD_DATA;
     op_bench_run(b, &desc);
-    op_bench_compare(b, dx, want_dx, "linear backward data");
+    op_bench_compare_as(b, dx, want_dx, OP_RESULT_LINEAR, "linear backward data");
     desc.kind = OP_LINEAR_BACKWARD_WEIGHTS;
     op_bench_run(b, &desc);
-    op_bench_compare(b, dw, want_dw, "linear backward weights");
+    op_bench_compare_as(b, dw, want_dw, OP_RESULT_LINEAR, "linear backward weights");
     if (bias) {
-        op_bench_compare(b, db, want_db, "linear backward bias");
+        op_bench_compare_as(b, db, want_db, OP_RESULT_LINEAR, "linear backward bias");
     }
     free(want);
     free(want_dx);
@@ -530,9 +439,9 @@ void op_case_softmax_loss(struct op_bench *b, int rows, int classes, double spre
         desc.u.loss.dlogits = dlogits->tensor;
     }
     op_bench_run(b, &desc);
-    op_bench_compare(b, loss, &want_loss, "loss");
+    op_bench_compare_as(b, loss, &want_loss, OP_RESULT_LOSS, "loss");
     if (gradient) {
-        op_bench_compare(b, dlogits, want, "loss gradient");
+        op_bench_compare_as(b, dlogits, want, OP_RESULT_LOSS_GRADIENT, "loss gradient");
     }
     free(want);
     op_bench_reset(b);
@@ -553,7 +462,15 @@ void op_case_ingest(struct op_bench *b, int n, int h, int w, int channels, bool 
     reference_ingest(from->values, want, from->count / 3, channels, desc.u.ingest.scale,
                      desc.u.ingest.offset);
     op_bench_run(b, &desc);
-    op_bench_compare(b, to, want, "ingest");
+    op_bench_compare_as(b, to, want, OP_RESULT_POINTWISE, "ingest");
+    double *got = doubles(to->count);
+    op_bench_fetch(b, to, got);
+    for (size_t i = 0; i < to->count; i++) {
+        if (i % (size_t)channels >= 3) {
+            ck_assert_msg(got[i] == 0.0, "a channel of padding holds %g", got[i]);
+        }
+    }
+    free(got);
     free(want);
     op_bench_reset(b);
 }
@@ -561,13 +478,14 @@ void op_case_ingest(struct op_bench *b, int n, int h, int w, int channels, bool 
 void op_case_bias_backward(struct op_bench *b, int n, int h, int w, int c)
 {
     struct bench_tensor *dy = op_bench_tensor(b, b->dtype, n, h, w, c, 1.0);
+    shift(b, dy);
     struct bench_tensor *db = vector(b, c, 0.0);
     double *want = doubles(db->count);
     reference_bias_backward(dy->values, shape_of(dy), want);
     struct op_desc desc = {.kind = OP_BIAS_BACKWARD, .label = "case bias backward"};
     desc.u.bias = (struct op_bias_backward){.dy = dy->tensor, .db = db->tensor};
     op_bench_run(b, &desc);
-    op_bench_compare(b, db, want, "bias backward");
+    op_bench_compare_as(b, db, want, OP_RESULT_STATISTIC, "bias backward");
     free(want);
     op_bench_reset(b);
 }
@@ -586,7 +504,7 @@ void op_case_relu_backward(struct op_bench *b, int n, int h, int w, int c, bool 
     struct op_desc desc = {.kind = OP_RELU_BACKWARD, .label = "case relu backward"};
     desc.u.relu = (struct op_relu_backward){.y = y->tensor, .dy = dy->tensor, .dx = dx->tensor};
     op_bench_run(b, &desc);
-    op_bench_compare(b, dx, want, "relu backward");
+    op_bench_compare_as(b, dx, want, OP_RESULT_EXACT, "relu backward");
     free(want);
     op_bench_reset(b);
 }
@@ -601,7 +519,7 @@ void op_case_add(struct op_bench *b, int n, int h, int w, int c, bool in_place)
     struct op_desc desc = {.kind = OP_ADD, .label = "case add"};
     desc.u.add = (struct op_add){.a = left->tensor, .b = right->tensor, .y = y->tensor};
     op_bench_run(b, &desc);
-    op_bench_compare(b, y, want, "add");
+    op_bench_compare_as(b, y, want, OP_RESULT_POINTWISE, "add");
     free(want);
     op_bench_reset(b);
 }
@@ -618,35 +536,40 @@ void op_case_cast(struct op_bench *b, int count)
     struct op_desc desc = {.kind = OP_CAST, .label = "case narrow"};
     desc.u.cast = (struct op_cast){.from = wide->tensor, .to = narrow->tensor};
     op_bench_run(b, &desc);
+    op_bench_compare_as(b, narrow, want, OP_RESULT_EXACT, "cast to bfloat16");
     desc.label = "case widen";
     desc.u.cast = (struct op_cast){.from = narrow->tensor, .to = back->tensor};
     op_bench_run(b, &desc);
     /* Exact: rounding to the nearest is one right value. */
-    struct op_bench exact = *b;
-    exact.relative = 0.0;
-    exact.absolute = 0.0;
-    op_bench_compare(&exact, back, want, "cast");
+    op_bench_compare_as(b, back, want, OP_RESULT_EXACT, "cast to float32");
     free(want);
     op_bench_reset(b);
 }
 
 /* --- Updates ---------------------------------------------------------------------------------- */
 
-static void new_scalars(struct op_bench *b, struct bench_tensor *t,
-                        const struct step_scalars *scalars)
+/* The change of the parameters, and their shadow, which is what the device has, rounded. */
+static void compare_change(struct op_bench *b, const struct bench_tensor *p, const double *before,
+                           const double *want_before, const struct bench_tensor *shadow)
 {
-    float values[sizeof *scalars / sizeof(float)];
-    memcpy(values, scalars, sizeof values);
-    for (size_t i = 0; i < t->count; i++) {
-        t->values[i] = (double)values[i];
+    double *now = doubles(p->count), *change = doubles(p->count), *want = doubles(p->count);
+    op_bench_fetch(b, p, now);
+    for (size_t i = 0; i < p->count; i++) {
+        change[i] = now[i] - before[i];
+        want[i] = p->values[i] - want_before[i];
     }
-    op_bench_upload(b, t);
-}
-
-static void compare_shadow(struct op_bench *b, const struct bench_tensor *shadow,
-                           const double *parameters)
-{
-    op_bench_compare(b, shadow, parameters, "update: shadow");
+    if (b->bounds) {
+        op_bench_compare_values(b, &p->tensor, change, want, OP_RESULT_CHANGE, "update: change");
+    }
+    if (shadow) {
+        for (size_t i = 0; i < p->count; i++) {
+            want[i] = reference_round_bf16(now[i]);
+        }
+        op_bench_compare_as(b, shadow, want, OP_RESULT_EXACT, "update: shadow");
+    }
+    free(now);
+    free(change);
+    free(want);
 }
 
 void op_case_sgd(struct op_bench *b, int count, bool decays, bool nesterov, bool with_shadow)
@@ -667,18 +590,21 @@ void op_case_sgd(struct op_bench *b, int count, bool decays, bool nesterov, bool
     if (with_shadow) {
         desc.u.update.shadow = shadow->tensor;
     }
+    double *before = doubles(p->count), *want_before = doubles(p->count);
     for (int step = 1; step <= 3; step++) {
         scalars.rate = 0.1F * (float)step;
-        new_scalars(b, s, &scalars);
+        op_bench_put_scalars(b, s, &scalars);
+        op_bench_fetch(b, p, before);
+        memcpy(want_before, p->values, p->count * sizeof *want_before);
         reference_sgd(p->values, g->values, velocity->values, p->count, (double)scalars.rate,
                       (double)scalars.momentum, decays ? (double)scalars.decay : 0.0, nesterov);
         op_bench_run(b, &desc);
-        op_bench_compare(b, velocity, velocity->values, "sgd: velocity");
-        op_bench_compare(b, p, p->values, "sgd: parameters");
-        if (with_shadow) {
-            compare_shadow(b, shadow, p->values);
-        }
+        op_bench_compare_as(b, velocity, velocity->values, OP_RESULT_UPDATE, "sgd: velocity");
+        op_bench_compare_as(b, p, p->values, OP_RESULT_UPDATE, "sgd: parameters");
+        compare_change(b, p, before, want_before, with_shadow ? shadow : NULL);
     }
+    free(before);
+    free(want_before);
     op_bench_reset(b);
 }
 
@@ -688,6 +614,7 @@ void op_case_adamw(struct op_bench *b, int count, bool decays, bool with_shadow)
     struct bench_tensor *p = vector(b, count, 1.0);
     struct bench_tensor *first = vector(b, count, 1.0);
     struct bench_tensor *second = vector(b, count, 1.0);
+    double *before = doubles((size_t)count), *want_before = doubles((size_t)count);
     struct bench_tensor *shadow = op_bench_tensor(b, DTYPE_BF16, 1, 1, 1, count, 0.0);
     struct bench_tensor *g = op_bench_tensor(b, b->dtype, 1, 1, 1, count, 1.0);
     memset(first->values, 0, first->count * sizeof *first->values);
@@ -714,16 +641,18 @@ void op_case_adamw(struct op_bench *b, int count, bool decays, bool with_shadow)
     for (int step = 1; step <= 3; step++) {
         scalars.step_size = (float)(rate / (1.0 - pow(beta1, step)));
         scalars.second_scale = (float)(1.0 / sqrt(1.0 - pow(beta2, step)));
-        new_scalars(b, s, &scalars);
+        op_bench_put_scalars(b, s, &scalars);
+        op_bench_fetch(b, p, before);
+        memcpy(want_before, p->values, p->count * sizeof *want_before);
         reference_adamw(p->values, g->values, first->values, second->values, p->count, rate, beta1,
                         beta2, epsilon, decays ? decay : 0.0, step);
         op_bench_run(b, &desc);
-        op_bench_compare(b, first, first->values, "adamw: first");
-        op_bench_compare(b, second, second->values, "adamw: second");
-        op_bench_compare(b, p, p->values, "adamw: parameters");
-        if (with_shadow) {
-            compare_shadow(b, shadow, p->values);
-        }
+        op_bench_compare_as(b, first, first->values, OP_RESULT_UPDATE, "adamw: first");
+        op_bench_compare_as(b, second, second->values, OP_RESULT_UPDATE, "adamw: second");
+        op_bench_compare_as(b, p, p->values, OP_RESULT_UPDATE, "adamw: parameters");
+        compare_change(b, p, before, want_before, with_shadow ? shadow : NULL);
     }
+    free(before);
+    free(want_before);
     op_bench_reset(b);
 }

@@ -1,54 +1,11 @@
 /*
  * One operation of a device beside its reference on random values, for both devices and any shape.
- * Each case asserts (Check) and prints operation, shape and the worst element when it fails.
  */
 #ifndef PINLINE_TESTS_OP_CASES_H
 #define PINLINE_TESTS_OP_CASES_H
 
-#include "base/rng.h"
-#include "device/device.h"
+#include "tests/support/op_bench.h"
 #include "tests/support/reference_ops.h"
-
-#define OP_BENCH_TENSORS 24
-
-/* A device and how closely it must agree. An element agrees when
- * |got - want| <= relative * |want| + absolute * (largest |want| of the tensor). */
-struct op_bench {
-    device *dev;
-    device_stream *stream;
-    enum dtype dtype; /* of data tensors: DTYPE_F32 or DTYPE_BF16 */
-    double relative, absolute;
-    struct rng rng;
-    struct bench_tensor *tensors[OP_BENCH_TENSORS]; /* of the case that runs */
-    int count;
-};
-
-/* Opens a stream on `dev` (the caller's) and starts the random numbers. */
-void op_bench_init(struct op_bench *bench, device *dev, enum dtype dtype, double relative,
-                   double absolute, uint64_t seed);
-void op_bench_fini(struct op_bench *bench);
-
-/* A tensor on the device together with its values as the device holds them, rounded to its type. */
-struct bench_tensor {
-    struct tensor tensor;
-    double *values;
-    size_t count;
-};
-/* Standard normal values times `spread`, or NaN where spread is 0 (an output). Freed by
- * op_bench_reset. */
-struct bench_tensor *op_bench_tensor(struct op_bench *bench, enum dtype dtype, int n, int h, int w,
-                                     int c, double spread);
-/* Rounds `values` to the tensor's type and copies them to the device. */
-void op_bench_upload(struct op_bench *bench, struct bench_tensor *tensor);
-/* Creates, submits and waits for the operation, then destroys it. */
-void op_bench_run(struct op_bench *bench, const struct op_desc *desc);
-/* The tensor's elements on the device against `want`. */
-void op_bench_compare(struct op_bench *bench, const struct bench_tensor *tensor, const double *want,
-                      const char *what);
-/* Frees the case's tensors. */
-void op_bench_reset(struct op_bench *bench);
-
-/* --- The cases -------------------------------------------------------------------------------- */
 
 /* Convolution of n x h x w x c to k filters of r x s: forward (with bias and ReLU as asked), both
  * gradients. */
@@ -68,8 +25,10 @@ struct norm_case {
 };
 void op_case_norm(struct op_bench *bench, const struct norm_case *c);
 void op_case_norm_infer(struct op_bench *bench, const struct norm_case *c);
-/* in_place: dresidual lies where dy lies. */
-void op_case_norm_backward(struct op_bench *bench, const struct norm_case *c, bool in_place);
+/* in_place: dresidual lies where dy lies. after_forward: of what the forward operation left, while
+ * that is still there, and knowing the bias; otherwise of values that are given, without it. */
+void op_case_norm_backward(struct op_bench *bench, const struct norm_case *c, bool in_place,
+                           bool after_forward);
 
 /* ties: few different values, so that many windows have several maxima; index: kept from forward.
  * Runs forward and backward. */
