@@ -7,8 +7,8 @@
 #include "base/size.h"
 #include "base/system.h"
 
-/* An allocation an image would be a mapping an image, of which a process has some 65,000, and would
- * spread the images over more pages than a processor keeps addresses of. */
+/* Allocations of single images would be filled by a fault a page and given back one by one, and spread
+ * over more pages than a processor keeps addresses of. */
 #define BLOCK_BYTES ((size_t)64 << 20)
 #define PAGE ((size_t)4096)
 #define ENTRY_ALIGNMENT ((size_t)64)
