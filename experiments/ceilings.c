@@ -149,12 +149,22 @@ static double loader_beside_copies(double copying_s, double quiet_s, double copy
     return copying_s > COPIES_SET_PACE * copy_s ? copying_s : quiet_s;
 }
 
+/* Steps that differ by less are the same, measured twice. */
+#define STEPS_AGREE 1.05
+
+static double step_of_kind(double own_s, double other_s)
+{
+    const bool agree = own_s < STEPS_AGREE * other_s && other_s < STEPS_AGREE * own_s;
+    return agree ? (own_s + other_s) / 2 : own_s;
+}
+
 void ceilings_read(const struct json_value *ceilings, int64_t batches, bool pin,
                    struct predict_ceilings *out)
 {
     /* What an older result lacks is taken to be the same in both kinds of memory. */
     const double loader_s = json_member_double(ceilings, "loader_s", 0);
     const double step_s = json_member_double(ceilings, "step_s", 0);
+    const double step_pinned_s = json_member_double(ceilings, "step_pinned_s", step_s);
     const double quiet_s =
         json_member_double(ceilings, pin ? "loader_pinned_s" : "loader_s", loader_s);
     const double copying_s =
@@ -166,7 +176,7 @@ void ceilings_read(const struct json_value *ceilings, int64_t batches, bool pin,
         .loader_quiet_s = quiet_s,
         .loader_spread = json_member_double(ceilings, "loader_spread", 0),
         .first_batch_s = json_member_double(ceilings, "first_batch_s", 0),
-        .step_s = json_member_double(ceilings, pin ? "step_pinned_s" : "step_s", step_s),
+        .step_s = pin ? step_of_kind(step_pinned_s, step_s) : step_of_kind(step_s, step_pinned_s),
         .issue_s = json_member_double(ceilings, "issue_s", 0),
         .wake_s = json_member_double(ceilings, "wake_s", 0),
         .copy_pageable_s = json_member_double(ceilings, "copy_pageable_s", 0),

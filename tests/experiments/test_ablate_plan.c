@@ -157,6 +157,10 @@ START_TEST(test_ceilings_of_each_kind)
     ck_assert_double_eq(in.loader_s, 4);
     ck_assert_double_eq(in.loader_quiet_s, 2);
     ck_assert_double_eq(in.step_s, 6);
+    /* Steps that agree are one step measured twice. */
+    const char *agree = "\"step_s\":5,\"step_pinned_s\":5.2,";
+    ck_assert_double_eq_tol(ceilings_of(agree, false).step_s, 5.1, 1e-12);
+    ck_assert_double_eq_tol(ceilings_of(agree, true).step_s, 5.1, 1e-12);
     in = ceilings_of("\"loader_copying_s\":11,\"step_s\":5,", false);
     ck_assert_double_eq(in.loader_s, 11);
     /* A result that does not tell the kinds apart. */
