@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "data/dataset.h"
+#include "tests/support/check_run.h"
 #include "tests/support/data_files.h"
 
 #define PLANE 1024
@@ -255,17 +256,11 @@ START_TEST(test_folder_and_cifar_share_classes_by_name)
 }
 END_TEST
 
-static void begin(void)
-{
-    (void)data_files_begin();
-}
-
 int main(void)
 {
-    Suite *suite = suite_create("cifar");
     TCase *tests = tcase_create("all");
     tcase_set_timeout(tests, 60);
-    tcase_add_checked_fixture(tests, begin, data_files_end);
+    tcase_add_checked_fixture(tests, data_files_begin, data_files_end);
     tcase_add_loop_test(tests, test_cifar10_folder, 0, 4);
     tcase_add_test(tests, test_one_file);
     tcase_add_test(tests, test_cifar100_uses_fine_labels);
@@ -274,10 +269,5 @@ int main(void)
     tcase_add_test(tests, test_damaged_gzip_is_refused);
     tcase_add_test(tests, test_the_python_version_is_named);
     tcase_add_test(tests, test_folder_and_cifar_share_classes_by_name);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return check_run_case("cifar", tests);
 }

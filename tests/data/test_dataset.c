@@ -3,10 +3,10 @@
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "data/dataset.h"
+#include "tests/support/check_run.h"
 #include "tests/support/data_files.h"
 
 static struct dataset_settings settings_for(const char *name)
@@ -430,17 +430,11 @@ START_TEST(test_close_accepts_nothing)
 }
 END_TEST
 
-static void begin(void)
-{
-    (void)data_files_begin();
-}
-
 int main(void)
 {
-    Suite *suite = suite_create("dataset");
     TCase *tests = tcase_create("all");
     tcase_set_timeout(tests, 60);
-    tcase_add_checked_fixture(tests, begin, data_files_end);
+    tcase_add_checked_fixture(tests, data_files_begin, data_files_end);
     tcase_add_loop_test(tests, test_train_and_val_folders, 0, 4);
     tcase_add_test(tests, test_val_is_preferred_to_test);
     tcase_add_test(tests, test_classes_may_be_named_as_words_that_hold_split_names);
@@ -456,10 +450,5 @@ int main(void)
     tcase_add_test(tests, test_skipped_adds_both_splits);
     tcase_add_test(tests, test_wrong_uses);
     tcase_add_test(tests, test_close_accepts_nothing);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return check_run_case("dataset", tests);
 }

@@ -4,13 +4,13 @@
 #include <locale.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/stop.h"
 #include "data/folder_index.h"
+#include "tests/support/check_run.h"
 #include "tests/support/data_files.h"
 #include "tests/support/skip.h"
 
@@ -351,17 +351,11 @@ START_TEST(test_a_stop_ends_the_listing)
 }
 END_TEST
 
-static void begin(void)
-{
-    (void)data_files_begin();
-}
-
 int main(void)
 {
-    Suite *suite = suite_create("folder_index");
     TCase *tests = tcase_create("all");
     tcase_set_timeout(tests, 60);
-    tcase_add_checked_fixture(tests, begin, data_files_end);
+    tcase_add_checked_fixture(tests, data_files_begin, data_files_end);
     tcase_add_loop_test(tests, test_order_is_that_of_bytes, 0, 4);
     tcase_add_test(tests, test_nested_folders_are_in_the_order_of_paths);
     tcase_add_test(tests, test_extensions_count_in_any_case);
@@ -376,10 +370,5 @@ int main(void)
     tcase_add_test(tests, test_thousands_of_classes);
     tcase_add_test(tests, test_flat_takes_every_image_below);
     tcase_add_test(tests, test_a_stop_ends_the_listing);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return check_run_case("folder_index", tests);
 }

@@ -2,10 +2,10 @@
 #include <check.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "data/dataset.h"
+#include "tests/support/check_run.h"
 #include "tests/support/data_files.h"
 
 /* Two images of height 2 and width 3, and their labels. */
@@ -221,17 +221,11 @@ START_TEST(test_labels_are_needed)
 }
 END_TEST
 
-static void begin(void)
-{
-    (void)data_files_begin();
-}
-
 int main(void)
 {
-    Suite *suite = suite_create("idx");
     TCase *tests = tcase_create("all");
     tcase_set_timeout(tests, 60);
-    tcase_add_checked_fixture(tests, begin, data_files_end);
+    tcase_add_checked_fixture(tests, data_files_begin, data_files_end);
     tcase_add_loop_test(tests, test_mnist_folder, 0, 4);
     tcase_add_test(tests, test_one_file_and_other_spellings);
     tcase_add_test(tests, test_plain_and_compressed_copies_count_once);
@@ -240,10 +234,5 @@ int main(void)
     tcase_add_test(tests, test_damage_is_named);
     tcase_add_test(tests, test_compressed_claims_are_bounded);
     tcase_add_test(tests, test_labels_are_needed);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return check_run_case("idx", tests);
 }

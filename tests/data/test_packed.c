@@ -10,6 +10,7 @@
 #include <zlib.h>
 
 #include "data/packed.h"
+#include "tests/support/check_run.h"
 #include "tests/support/data_files.h"
 
 /* Four training and two validation files in classes a and b; each holds its own name. */
@@ -416,17 +417,11 @@ START_TEST(test_empty_files_cannot_be_packed)
 }
 END_TEST
 
-static void begin(void)
-{
-    (void)data_files_begin();
-}
-
 int main(void)
 {
-    Suite *suite = suite_create("packed");
     TCase *tests = tcase_create("all");
     tcase_set_timeout(tests, 60);
-    tcase_add_checked_fixture(tests, begin, data_files_end);
+    tcase_add_checked_fixture(tests, data_files_begin, data_files_end);
     tcase_add_test(tests, test_encoded_round_trip);
     tcase_add_test(tests, test_an_undivided_set_is_split_as_its_folder_is);
     tcase_add_test(tests, test_pixels_from_a_callback);
@@ -437,10 +432,5 @@ int main(void)
     tcase_add_test(tests, test_senseless_tables_with_right_checksums);
     tcase_add_test(tests, test_foreign_files);
     tcase_add_test(tests, test_empty_files_cannot_be_packed);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return check_run_case("packed", tests);
 }

@@ -19,6 +19,7 @@
 #include "base/stop.h"
 #include "data/dataset.h"
 #include "data/synth.h"
+#include "tests/support/check_run.h"
 #include "tests/support/data_files.h"
 #include "tests/support/skip.h"
 
@@ -401,17 +402,11 @@ START_TEST(test_pictures_vary)
 }
 END_TEST
 
-static void begin(void)
-{
-    (void)data_files_begin();
-}
-
 int main(void)
 {
-    Suite *suite = suite_create("synth");
     TCase *tests = tcase_create("all");
     tcase_set_timeout(tests, 120);
-    tcase_add_checked_fixture(tests, begin, data_files_end);
+    tcase_add_checked_fixture(tests, data_files_begin, data_files_end);
     tcase_add_test(tests, test_pixels_are_a_function_of_seed_split_and_index);
     tcase_add_loop_test(tests, test_pixels_are_the_same_everywhere, 0, 2);
     tcase_add_test(tests, test_png_files_hold_the_pixels);
@@ -424,10 +419,5 @@ int main(void)
     tcase_add_test(tests, test_a_file_that_cannot_be_written_is_named);
     tcase_add_test(tests, test_a_stop_ends_the_making);
     tcase_add_test(tests, test_pictures_vary);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return check_run_case("synth", tests);
 }

@@ -9,6 +9,7 @@
 
 #include "device/device.h"
 #include "device/device_backend.h"
+#include "tests/support/check_run.h"
 
 #define MUST(expression)                                                                           \
     do {                                                                                           \
@@ -594,9 +595,5 @@ int main(int count, char **arguments)
     } else {
         add_tests(suite);
     }
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return check_run_suite(suite);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "device/host/host_internal.h"
+#include "tests/support/check_run.h"
 #include "tests/support/op_cases.h"
 
 static const char *const kernel_names[] = {"generic", "avx2", "avx512"};
@@ -922,9 +923,5 @@ int main(void)
     suite_add_tcase(suite, hand);
     suite_add_tcase(suite, random);
     suite_add_tcase(suite, whole);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return check_run_suite(suite);
 }

@@ -1,11 +1,11 @@
 /* Streams, events and copies of the host device in its three modes. */
 #include <check.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "device/device.h"
+#include "tests/support/check_run.h"
 
 #define MUST(expression)                                                                           \
     do {                                                                                           \
@@ -553,9 +553,5 @@ int main(void)
     suite_add_tcase(suite, every);
     suite_add_tcase(suite, deferred);
     suite_add_tcase(suite, simulated);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return check_run_suite(suite);
 }

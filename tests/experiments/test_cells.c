@@ -166,7 +166,6 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("cells");
     TCase *tests = tcase_create("cells");
     tcase_add_test(tests, test_usual);
     tcase_add_test(tests, test_eight_and_axes);
@@ -174,10 +173,5 @@ int main(void)
     tcase_add_test(tests, test_timing_is_an_axis);
     tcase_add_loop_test(tests, test_refused, 0, (int)(sizeof refused / sizeof refused[0]));
     tcase_add_test(tests, test_unequal_settings_are_found);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return check_run_case("cells", tests);
 }

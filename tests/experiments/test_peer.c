@@ -67,15 +67,9 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("peer");
     TCase *tests = tcase_create("peer");
     tcase_add_test(tests, test_reads);
     tcase_add_loop_test(tests, test_refuses, 0, (int)(sizeof refused / sizeof refused[0]));
     tcase_add_test(tests, test_missing);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return check_run_case("peer", tests);
 }

@@ -1,10 +1,10 @@
 /* Buffers that are alive at the same time never share memory; others do where they can. */
 #include <check.h>
 #include <stdbool.h>
-#include <stdlib.h>
 
 #include "base/rng.h"
 #include "models/memory_plan.h"
+#include "tests/support/check_run.h"
 
 static size_t overlapping_pairs(const struct memory_plan *plan)
 {
@@ -104,16 +104,10 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("memory_plan");
     TCase *tests = tcase_create("all");
     tcase_add_test(tests, test_chain_needs_two);
     tcase_add_test(tests, test_all_alive_takes_the_sum);
     tcase_add_test(tests, test_empty_plan);
     tcase_add_loop_test(tests, test_random_plans, 0, 20);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return check_run_case("memory_plan", tests);
 }

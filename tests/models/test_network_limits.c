@@ -366,7 +366,6 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("network_limits");
     TCase *tests = tcase_create("all");
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, test_unknown_model);
@@ -378,10 +377,5 @@ int main(void)
     tcase_add_test(tests, test_initial_values_are_a_function_of_the_seed);
     tcase_add_loop_test(tests, test_set_and_get, 0, 2);
     tcase_add_test(tests, test_unknown_batch_size);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return check_run_case("network_limits", tests);
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "models/safetensors.h"
+#include "tests/support/check_run.h"
 #include "tests/support/skip.h"
 
 static char folder[] = "/tmp/pinline-safetensors-XXXXXX";
@@ -281,7 +282,6 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("safetensors");
     TCase *tests = tcase_create("all");
     tcase_add_checked_fixture(tests, make_folder, remove_folder);
     tcase_add_test(tests, test_what_is_written_is_read);
@@ -293,10 +293,5 @@ int main(void)
     tcase_add_test(tests, test_header_length_beyond_the_limit);
     tcase_add_test(tests, test_missing_file_and_folder);
     tcase_add_test(tests, test_any_order_of_offsets);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return check_run_case("safetensors", tests);
 }

@@ -19,7 +19,7 @@ struct kept_path {
 };
 static struct kept_path *kept_paths;
 
-const char *data_files_begin(void)
+void data_files_begin(void)
 {
     const char *folder = getenv("TMPDIR");
     (void)snprintf(root, sizeof root, "%s/pinline_data_XXXXXX",
@@ -27,7 +27,6 @@ const char *data_files_begin(void)
     ck_assert_ptr_nonnull(mkdtemp(root));
     /* A failed check ends the process without its fixture. */
     (void)atexit(data_files_end);
-    return root;
 }
 
 static int remove_one(const char *path, const struct stat *facts, int kind, struct FTW *walk)

@@ -5,9 +5,8 @@
 
 #include <stddef.h>
 
-/* Makes an empty folder and returns its path, which stays valid until data_files_end. */
-const char *data_files_begin(void);
-/* Removes the folder and everything in it. */
+/* A fixture: makes an empty folder; removes it and everything in it. */
+void data_files_begin(void);
 void data_files_end(void);
 
 /* The path of `name` in the temporary folder, valid until data_files_end. */

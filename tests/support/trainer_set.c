@@ -12,10 +12,10 @@
 #include "data/synth.h"
 #include "tests/support/data_files.h"
 
-const char *trainer_set_begin(size_t train, size_t val, int size)
+void trainer_set_begin(size_t train, size_t val, int size)
 {
-    const char *folder = data_files_begin();
     struct synth_settings synth;
+    data_files_begin();
     log_set_level(LOG_QUIET);
     synth_settings_defaults(&synth);
     synth.folder = data_files_path("images");
@@ -23,7 +23,6 @@ const char *trainer_set_begin(size_t train, size_t val, int size)
     synth.val_count = val;
     synth.width = synth.height = size;
     ck_assert_msg(synth_write(&synth, NULL) == STATUS_OK, "%s", status_message());
-    return folder;
 }
 
 void trainer_set_end(void)

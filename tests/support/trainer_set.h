@@ -10,9 +10,9 @@
 #include "trainer/settings.h"
 #include "trainer/train_run.h"
 
-/* Makes `train` and `val` images of size x size in ten classes; returns the temporary folder. The
- * images are in its folder "images". */
-const char *trainer_set_begin(size_t train, size_t val, int size);
+/* Makes `train` and `val` images of size x size in ten classes, in the folder "images" of a temporary
+ * one. */
+void trainer_set_begin(size_t train, size_t val, int size);
 void trainer_set_end(void);
 /* A path in the temporary folder, valid until the end. */
 const char *trainer_set_path(const char *name);

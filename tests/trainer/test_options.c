@@ -323,7 +323,6 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("options");
     TCase *tests = tcase_create("options");
     tcase_add_test(tests, test_every_form);
     tcase_add_test(tests, test_bare_and_negated);
@@ -334,10 +333,5 @@ int main(void)
     tcase_add_test(tests, test_job_settings_round_trip);
     tcase_add_test(tests, test_job_tables_are_sound);
     tcase_add_test(tests, test_settings_complete);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return check_run_case("options", tests);
 }
