@@ -150,6 +150,21 @@ static void advise_same(const struct result_view *view, struct result_advice *ad
              view->check.name, size);
 }
 
+/* The instrument on against off is no setting that a user would choose. */
+static bool is_of_instrument(const struct effect *effect)
+{
+    return strstr(effect->name, ": timing=1 against timing=0") != NULL;
+}
+
+static void advise_instrument(const struct effect *effect, struct result_advice *advice)
+{
+    char size[120];
+    size_text(effect, size, sizeof size);
+    snprintf(advice->text, sizeof advice->text, "The instrument on against off, %s: %s",
+             effect->name, size);
+    advice->claims = effect_is_claimed(effect);
+}
+
 void result__advise(const struct result_view *view, struct result_advice *advice)
 {
     advice->text[0] = '\0';
@@ -167,6 +182,8 @@ void result__advise(const struct result_view *view, struct result_advice *advice
         snprintf(advice->text, sizeof advice->text,
                  "No verdict: %zu round%s of the %d that it takes at least", view->rounds,
                  view->rounds == 1 ? "" : "s", VERDICT_MIN_ROUNDS);
+    } else if (is_of_instrument(&view->effects[0])) {
+        advise_instrument(&view->effects[0], advice);
     } else if (result_find_effect(view, "both/default")) {
         advise_ladder(view, advice);
     } else {

@@ -125,6 +125,24 @@ START_TEST(test_effects_and_check)
 }
 END_TEST
 
+/* What measuring costs is told, and no flag is recommended for it. */
+START_TEST(test_instrument_is_no_flag)
+{
+    struct made_result made = {
+        .cells = 2, .rounds = 6, .names = {"both timing=0", "both timing=1"}};
+    for (int r = 0; r < 6; r++) {
+        made.rates[0][r] = 1000 + r % 3;
+        made.rates[1][r] = 990 + r % 2;
+    }
+    const struct result_view *view = open_made(&made);
+    ck_assert_uint_eq(view->effect_count, 1);
+    ck_assert_double_eq_tol(view->effects[0].ratio.ratio, 0.9895, 0.001);
+    ck_assert_int_eq(strncmp(view->advice.text, "The instrument on against off", 29), 0);
+    ck_assert(view->advice.claims);
+    finish();
+}
+END_TEST
+
 START_TEST(test_check_finds_a_difference)
 {
     const double gains[6] = {1, 1, 1, 1, 1, 1.04};
@@ -289,6 +307,7 @@ int main(void)
     const TTest *const tests[] = {test_malformed_is_refused,
                                   test_cut_is_refused,
                                   test_effects_and_check,
+                                  test_instrument_is_no_flag,
                                   test_check_finds_a_difference,
                                   test_advice_follows_the_ladder,
                                   test_no_advice_without_grounds,
