@@ -39,19 +39,11 @@ static void write_stages(const struct round_totals *totals, struct json_writer *
 {
     json_key(writer, "host");
     json_begin_object(writer);
-    json_key_double(writer, "wait_batch", totals->host.wait_batch);
-    json_key_double(writer, "copy", totals->host.copy);
-    json_key_double(writer, "issue", totals->host.issue);
-    json_key_double(writer, "wait_device", totals->host.wait_device);
-    json_key_double(writer, "rest", totals->host.rest);
+    train_host_time_write(&totals->host, "", writer);
     json_end_object(writer);
     json_key(writer, "device");
     json_begin_object(writer);
-    json_key_double(writer, "span", totals->on_device.span);
-    json_key_double(writer, "compute", totals->on_device.compute);
-    json_key_double(writer, "copy", totals->on_device.copy);
-    json_key_double(writer, "hidden", totals->on_device.hidden);
-    json_key_double(writer, "idle", totals->on_device.idle);
+    train_device_time_write(&totals->on_device, "", writer);
     json_end_object(writer);
 }
 

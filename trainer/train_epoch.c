@@ -1,5 +1,35 @@
 /* What an epoch came to, as JSON. */
+#include <stdio.h>
+
 #include "trainer/train_loop.h"
+
+static void write_seconds(struct json_writer *writer, const char *name, const char *unit,
+                          double seconds)
+{
+    char key[32];
+    snprintf(key, sizeof key, "%s%s", name, unit);
+    json_key_double(writer, key, seconds);
+}
+
+void train_host_time_write(const struct train_host_time *time, const char *unit,
+                           struct json_writer *writer)
+{
+    write_seconds(writer, "wait_batch", unit, time->wait_batch);
+    write_seconds(writer, "copy", unit, time->copy);
+    write_seconds(writer, "issue", unit, time->issue);
+    write_seconds(writer, "wait_device", unit, time->wait_device);
+    write_seconds(writer, "rest", unit, time->rest);
+}
+
+void train_device_time_write(const struct train_device_time *time, const char *unit,
+                             struct json_writer *writer)
+{
+    write_seconds(writer, "span", unit, time->span);
+    write_seconds(writer, "compute", unit, time->compute);
+    write_seconds(writer, "copy", unit, time->copy);
+    write_seconds(writer, "hidden", unit, time->hidden);
+    write_seconds(writer, "idle", unit, time->idle);
+}
 
 static void write_counters(const struct loader_counters *counters, struct json_writer *writer)
 {
@@ -52,21 +82,13 @@ void train_epoch_write(const struct train_epoch *result, struct json_writer *wri
     json_hex64(writer, result->loss_hash);
     json_key(writer, "host");
     json_begin_object(writer);
-    json_key_double(writer, "wait_batch_s", result->host.wait_batch);
-    json_key_double(writer, "copy_s", result->host.copy);
-    json_key_double(writer, "issue_s", result->host.issue);
-    json_key_double(writer, "wait_device_s", result->host.wait_device);
-    json_key_double(writer, "rest_s", result->host.rest);
+    train_host_time_write(&result->host, "_s", writer);
     json_key_double(writer, "cpu_s", (double)result->host_cpu_ns * 1e-9);
     json_key_int(writer, "waits_device", (int64_t)result->waits_device);
     json_end_object(writer);
     json_key(writer, "device");
     json_begin_object(writer);
-    json_key_double(writer, "span_s", result->device.span);
-    json_key_double(writer, "compute_s", result->device.compute);
-    json_key_double(writer, "copy_s", result->device.copy);
-    json_key_double(writer, "hidden_s", result->device.hidden);
-    json_key_double(writer, "idle_s", result->device.idle);
+    train_device_time_write(&result->device, "_s", writer);
     json_end_object(writer);
     json_key(writer, "loader");
     write_counters(&result->counters, writer);

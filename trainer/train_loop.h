@@ -122,4 +122,11 @@ uint64_t train_loop_verified(const train_loop *loop);
  * 1 there and in messages, steps and batches from 0. */
 void train_epoch_write(const struct train_epoch *result, struct json_writer *writer);
 
+/* The stages alone, as members of an open object that are named as the fields are with `unit` behind:
+ * "_s" in the run log, "" in results. */
+void train_host_time_write(const struct train_host_time *time, const char *unit,
+                           struct json_writer *writer);
+void train_device_time_write(const struct train_device_time *time, const char *unit,
+                             struct json_writer *writer);
+
 #endif
