@@ -20,18 +20,13 @@ static char *rest_of_settings(const struct ablation *a, const struct settings *s
 {
     struct settings copy = *settings;
     char *text = NULL;
-    size_t bytes = 0;
     copy.loader.pin_memory = a->job.loader.pin_memory;
     copy.loader.pin_how = a->job.loader.pin_how;
     copy.loader.non_blocking = a->job.loader.non_blocking;
     copy.loader.copy_stream = a->job.loader.copy_stream;
     copy.timing = a->job.timing;
-    FILE *memory = open_memstream(&text, &bytes);
-    if (memory) {
-        struct json_writer writer;
-        json_writer_init(&writer, memory, false);
-        job_write_settings(&copy, &writer);
-        fclose(memory);
+    if (job_settings_text(&copy, &text) != STATUS_OK) {
+        status_clear();
     }
     return text;
 }

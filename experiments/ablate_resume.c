@@ -11,44 +11,29 @@
 #define PATH_BYTES 4096
 #define MOST_RESULT_BYTES ((size_t)1 << 30)
 
-static enum status same_text(const struct json_value *a, const char *b, size_t b_bytes,
-                             const char *what)
+static void write_value(void *context, struct json_writer *writer)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *memory = open_memstream(&text, &bytes);
-    if (!memory) {
-        return FAIL(STATUS_NO_MEMORY, "no memory for settings");
+    const struct json_value *const *value = context;
+    if (*value) {
+        json_copy(writer, *value);
     }
-    struct json_writer writer;
-    json_writer_init(&writer, memory, false);
-    if (a) {
-        json_copy(&writer, a);
-    }
-    fclose(memory);
-    const bool same = bytes == b_bytes && memcmp(text, b, bytes) == 0;
-    free(text);
-    return same ? STATUS_OK
-                : FAIL(STATUS_INVALID,
-                       "the earlier result was measured with other %s; give the same flags, or "
-                       "--overwrite to begin anew",
-                       what);
 }
 
 static enum status check_same_job(const struct ablation *a, const struct json_value *root)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *memory = open_memstream(&text, &bytes);
-    if (!memory) {
-        return FAIL(STATUS_NO_MEMORY, "no memory for settings");
+    const struct json_value *job = json_member(root, "job");
+    char *now = NULL, *then = NULL;
+    enum status status = job_settings_text(&a->job, &now);
+    if (status == STATUS_OK) {
+        status = job_json_text(write_value, &job, &then);
     }
-    struct json_writer writer;
-    json_writer_init(&writer, memory, false);
-    job_write_settings(&a->job, &writer);
-    fclose(memory);
-    const enum status status = same_text(json_member(root, "job"), text, bytes, "settings");
-    free(text);
+    if (status == STATUS_OK && strcmp(now, then) != 0) {
+        status =
+            FAIL(STATUS_INVALID, "the earlier result was measured with other settings; give the "
+                                 "same flags, or --overwrite to begin anew");
+    }
+    free(now);
+    free(then);
     return status;
 }
 

@@ -106,11 +106,6 @@ static void value_text(const struct json_value *value, char *text, size_t bytes)
     }
 }
 
-static void write_settings(void *context, struct json_writer *writer)
-{
-    job_write_settings(context, writer);
-}
-
 static enum status compare_settings(const struct json_value *recorded,
                                     const struct json_value *present)
 {
@@ -145,8 +140,7 @@ enum status checkpoint_check_settings(const checkpoint *from, const struct setti
 {
     char *text;
     json_document *document = NULL;
-    struct settings copy = *settings;
-    TRY(job_json_text(write_settings, &copy, &text));
+    TRY(job_settings_text(settings, &text));
     enum status status = json_parse(text, strlen(text), &document);
     if (status == STATUS_OK) {
         status = compare_settings(checkpoint_settings(from), json_root(document));

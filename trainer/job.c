@@ -425,3 +425,15 @@ enum status job_json_text(void (*write)(void *context, struct json_writer *write
     }
     return STATUS_OK;
 }
+
+static void write_settings(void *context, struct json_writer *writer)
+{
+    job_write_settings(context, writer);
+}
+
+enum status job_settings_text(const struct settings *settings, char **text)
+{
+    struct settings copy = *settings;
+    TRY(job_json_text(write_settings, &copy, text));
+    return STATUS_OK;
+}

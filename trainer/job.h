@@ -85,8 +85,9 @@ void job_eval_loader_settings(const struct settings *settings, struct loader_set
  * 16. */
 size_t job_bind_options(struct settings *settings, struct option_binding *bindings);
 
-/* An object of every setting. */
+/* An object of every setting; the same as text, malloc'ed (STATUS_NO_MEMORY, *text NULL). */
 void job_write_settings(const struct settings *settings, struct json_writer *writer);
+enum status job_settings_text(const struct settings *settings, char **text) MUST_USE;
 
 /* Objects for results: the machine (CPUs, memory, kernel, libraries), the device, the data, staging
  * and memory of an open job. */
