@@ -8,13 +8,13 @@
 #   CIFAR     CIFAR-10 as JPEG in train/<class>/ and test/<class>/
 #   PHOTOS    photographs in train/<class>/ (and test/<class>/)
 #   PEERS     folder with step_torch.py and article_torch.py; without it PyTorch is not measured
-#   MODELS, CANDIDATES, ROUNDS, WORKERS, EPOCHS, PEER_ROUNDS   to shorten or lengthen it
+#   MODELS, CANDIDATES, ROUNDS, WORKERS, SECONDS_EACH, PEER_ROUNDS   to shorten or lengthen it
 #   OUT       where results are left (build/measured)
 # shellcheck disable=SC2317  # the parts are called by name
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 : "${PINLINE:=build/pinline}" "${CIFAR:=}" "${PHOTOS:=}" "${PEERS:=}" "${OUT:=build/measured}"
-: "${ROUNDS:=2}" "${WORKERS:=4 16}" "${PEER_ROUNDS:=2}" "${MODELS:=smallcnn,resnet18}" "${CANDIDATES:=8}"
+: "${ROUNDS:=2}" "${WORKERS:=4 16}" "${PEER_ROUNDS:=2}" "${MODELS:=smallcnn,resnet18}" "${CANDIDATES:=8}" "${SECONDS_EACH:=0.7}"
 parts=("$@")
 [ $# -gt 0 ] || parts=(right same faults poison learn copies step cells)
 scratch=$(mktemp -d) || exit 1
@@ -209,12 +209,12 @@ cells() {
         [ "$workers" -lt 8 ] || precision=bf16 peer_flags='--amp --channels-last'
         part "eight cells: photographs at 224, $workers workers, $precision"
         check "$PINLINE" ablate --data "$photo_set" --val-fraction 0 --size 224 --num-workers "$workers" \
-            --precision "$precision" --rounds "$ROUNDS" --epochs "${EPOCHS:-1}" --settle 0.5 \
+            --precision "$precision" --rounds "$ROUNDS" --seconds "$SECONDS_EACH" --settle 0.5 \
             --ceiling-seconds 0.3 --copy-stream both --overwrite --out "$OUT/photos-$workers" \
             --plan-cache "$cache" --plan-candidates "$CANDIDATES" >"$OUT/photos-$workers.txt"
         part "eight cells: CIFAR at 32, $workers workers, $precision"
         check "$PINLINE" ablate --data "$CIFAR" --num-workers "$workers" --precision "$precision" \
-            --rounds "$ROUNDS" --epochs "${EPOCHS:-1}" --settle 0.5 --ceiling-seconds 0.3 --copy-stream both \
+            --rounds "$ROUNDS" --seconds "$SECONDS_EACH" --settle 0.5 --ceiling-seconds 0.3 --copy-stream both \
             --overwrite --out "$OUT/cifar-$workers" --plan-cache "$cache" --plan-candidates "$CANDIDATES" \
             >"$OUT/cifar-$workers.txt"
         if [ -n "$PEERS" ]; then
@@ -222,7 +222,7 @@ cells() {
             (cd "$PEERS" && python3 article_torch.py --data "$photo_set/train" --workers "$workers" \
                 --rounds "$PEER_ROUNDS" --limit 1024 --tag photos $peer_flags &&
                 python3 article_torch.py --data "$CIFAR/train" --size 32 --workers "$workers" \
-                    --rounds "$PEER_ROUNDS" --limit 20480 --tag cifar $peer_flags) 2>&1 |
+                    --rounds "$PEER_ROUNDS" --limit 12800 --tag cifar $peer_flags) 2>&1 |
                 grep samples/s >"$OUT/torch-$workers.txt"
         fi
     done
