@@ -72,7 +72,8 @@ struct loader_settings {
     size_t cache_bytes; /* 0: half of what is free */
     enum bad_image on_bad_image;
     enum loader_io io;
-    bool keep_shadow; /* keeps a copy of each batch's pixels for --verify-batches */
+    int keep_shadows; /* where above 0, each batch's pixels are kept a second time, until so many later
+                         batches were released: for --verify-batches; 0 to 64, default 0 */
     bool
         timing; /* record when copies begin, and read clocks around copies and images; default true.
                     Without, the counters of times stay 0 and loader_copy_events gives no times */
@@ -93,9 +94,9 @@ struct batch {
     const int32_t *labels;        /* n labels, -1 for a replaced bad image */
     struct step_scalars *scalars; /* in the slot's host memory; write before upload */
     const void *pixels;           /* host side, for dumps: u8 or float32 as `transfer` */
-    const void *shadow;           /* keep_shadow: the pixels as decoded, in memory of its own; who
-                                     compares after release takes a copy or a hash before it */
-    device_buffer *buffer;        /* the slot's device buffer; offsets below are the same for all */
+    const void *shadow;    /* keep_shadows: the pixels as decoded, in memory of their own, which
+                                     stays as it is after the release as keep_shadows says */
+    device_buffer *buffer; /* the slot's device buffer; offsets below are the same for all */
 };
 
 /*

@@ -58,12 +58,12 @@ struct slot {
     unsigned char *host;    /* the block that crosses the bus */
     unsigned char *targets; /* where workers write: in `host`, or in memory of its own for the */
     unsigned char *pixels;  /* staging thread to copy from */
-    unsigned char *shadow;  /* NULL without keep_shadow */
     uint32_t *samples;      /* batch_size */
     int32_t *labels;        /* batch_size */
 
     /* Written under the lock when the batch is begun; read by whoever holds a ticket. */
     uint32_t epoch, index;
+    unsigned char *shadow; /* NULL without keep_shadows */
     int n;
     bool empty_share;      /* this rank's share is empty: one image stands in, without a target */
     const uint32_t *ahead; /* samples whose files will be read some batches later, and how many */
@@ -221,8 +221,8 @@ struct loader {
     struct worker *stager;      /* the staging thread's, NULL without */
     unsigned char *fill_memory; /* STAGING_THREAD: what workers write to */
     size_t fill_bytes;
-    unsigned char *shadow_memory;
-    size_t shadow_bytes;
+    unsigned char *shadow_memory; /* keep_shadows: blocks for the slots and for those kept on */
+    size_t shadow_bytes, shadow_stride;
     uint32_t *numbers; /* the slots' samples and labels */
     struct image_cache cache;
 

@@ -129,6 +129,10 @@ static struct slot *begin_batch_locked(loader *l)
     slot->n = n > 0 ? n : 1;
     slot->epoch = plan->epoch;
     slot->index = l->fill_batch;
+    if (l->shadow_memory != NULL) {
+        uint64_t blocks = (uint64_t)(l->layout.slots + l->settings.keep_shadows);
+        slot->shadow = l->shadow_memory + (size_t)(l->fill_seq % blocks) * l->shadow_stride;
+    }
     memcpy(slot->samples, samples, (size_t)slot->n * sizeof *samples);
     slot->ahead_count = 0;
     if (l->sampler.batches - l->fill_batch > (uint32_t)l->ahead_batches) {

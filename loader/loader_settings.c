@@ -48,6 +48,7 @@ static enum status check_settings(const struct loader_settings *s)
         TRY(check_range("prefetch (--prefetch)", s->prefetch, 2, 256));
     }
     TRY(check_range("size (--size)", s->size, 4, 4096));
+    TRY(check_range("keep_shadows (--verify-batches)", s->keep_shadows, 0, 64));
     TRY(check_range("pin_memory (--pin-memory)", s->pin_memory, PIN_OFF, PIN_AUTO));
     TRY(check_range("pin_how (--pin-how)", s->pin_how, PIN_REGISTER, PIN_ALLOC));
     TRY(check_range("copy_stream (--copy-stream)", s->copy_stream, COPY_STREAM_DEDICATED,
@@ -153,7 +154,7 @@ static bool choose_streaming(const loader *l)
     system_read_facts(&facts);
     uint64_t cache = facts.last_level_cache > 0 ? facts.last_level_cache : USUAL_CACHE;
     cache = cache < LARGEST_CACHE ? cache : LARGEST_CACHE;
-    return s->staging == STAGING_SLOT && !s->keep_shadow && s->num_workers >= STREAMING_WORKERS &&
+    return s->staging == STAGING_SLOT && s->keep_shadows == 0 && s->num_workers >= STREAMING_WORKERS &&
            (uint64_t)l->layout.slot_bytes * (uint64_t)l->layout.slots > cache;
 }
 

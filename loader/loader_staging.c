@@ -112,11 +112,11 @@ static enum status open_fill(loader *l)
         TRY(map_memory(stride * (size_t)l->layout.slots, "decoded batches", &l->fill_memory));
         l->fill_bytes = stride * (size_t)l->layout.slots;
     }
-    size_t pixels = size_align((size_t)l->settings.batch_size * l->image_bytes, PAGE);
-    if (l->settings.keep_shadow) {
-        TRY(map_memory(pixels * (size_t)l->layout.slots, "copies for --verify-batches",
-                       &l->shadow_memory));
-        l->shadow_bytes = pixels * (size_t)l->layout.slots;
+    if (l->settings.keep_shadows > 0) {
+        l->shadow_stride = size_align((size_t)l->settings.batch_size * l->image_bytes, PAGE);
+        size_t bytes = l->shadow_stride * (size_t)(l->layout.slots + l->settings.keep_shadows);
+        TRY(map_memory(bytes, "copies for --verify-batches", &l->shadow_memory));
+        l->shadow_bytes = bytes;
     }
     for (int i = 0; i < l->layout.slots; i++) {
         struct slot *slot = &l->slots[i];
@@ -124,7 +124,6 @@ static enum status open_fill(loader *l)
             l->fill_memory != NULL ? l->fill_memory + (size_t)i * stride : slot->host;
         slot->targets = block + l->layout.targets_offset;
         slot->pixels = block + l->layout.pixels_offset;
-        slot->shadow = l->shadow_memory != NULL ? l->shadow_memory + (size_t)i * pixels : NULL;
     }
     return STATUS_OK;
 }

@@ -27,7 +27,7 @@ void job_eval_loader_settings(const struct settings *settings, struct loader_set
     out->drop_last = false;
     out->label_smoothing = 0;
     out->prefetch_epochs = false;
-    out->keep_shadow = false;
+    out->keep_shadows = 0;
     out->cache = CACHE_NONE;
 }
 

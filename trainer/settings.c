@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "trainer/verify.h"
 
 void settings_defaults(struct settings *settings)
 {
@@ -92,7 +93,7 @@ enum status settings_complete(struct settings *settings)
     choose_plan_cache(settings);
     settings->loader.seed = settings->seed;
     settings->loader.timing = settings->timing;
-    settings->loader.keep_shadow = settings->verify_batches;
+    settings->loader.keep_shadows = settings->verify_batches ? VERIFY_DEPTH : 0;
     settings->loader.augment.size = (uint32_t)settings->loader.size;
     settings->loader.augment.flip = settings->flip ? 0.5 : 0;
     settings->network.precision = settings->device.precision;

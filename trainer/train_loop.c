@@ -23,6 +23,8 @@ enum {
     NAMED_SAMPLES = 4
 };
 _Static_assert(RING >= 2 * AHEAD_MOST + 1, "the ring must hold the steps that a copy can overlap");
+_Static_assert((int)VERIFY_DEPTH >= (int)AHEAD_MOST,
+               "a batch must be compared before its copy is overwritten");
 
 /* A step that was issued. */
 struct entry {
@@ -127,7 +129,7 @@ static enum status open_parts(train_loop *loop)
     }
     TRY(open_statistics(loop));
     if (job->settings.verify_batches) {
-        TRY(verifier_open(job, RING, &loop->verify));
+        TRY(verifier_open(job, &loop->verify));
     }
     if (job->settings.dump_batches) {
         TRY(batch_dump_open(job, &loop->dump));
@@ -261,7 +263,7 @@ static enum status see_oldest(train_loop *loop)
     loop->losses[loop->seen] = entry->step.loss;
     loop->seen++;
     if (loop->verify) {
-        TRY(verifier_check(loop->verify, (int)((loop->seen - 1) % RING)));
+        TRY(verifier_check(loop->verify));
     }
     if (!isfinite(entry->step.loss)) {
         return diverged(loop, entry);
@@ -346,7 +348,7 @@ static enum status issue_step(train_loop *loop, struct batch **batch, uint64_t s
     }
     TRY(network_ingest(job->net, !job->settings.forward_only, entry->slot, n));
     if (loop->verify) {
-        TRY(verifier_submit(loop->verify, number, *batch, step));
+        TRY(verifier_submit(loop->verify, *batch, step));
     }
     if (loop->dump) {
         TRY(batch_dump_add(loop->dump, *batch));
@@ -404,6 +406,9 @@ static enum status run_batches(train_loop *loop, uint32_t end_batch, struct batc
         }
         const uint64_t step = first_step + (*batch)->index;
         if ((*batch)->good == 0) {
+            if (loop->verify) {
+                TRY(wait_for_steps(loop, 0, result)); /* those kept are counted in steps */
+            }
             TRY(loader_release(job->train_loader, batch));
             result->left_out++;
         } else {

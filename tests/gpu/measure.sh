@@ -47,30 +47,37 @@ PY
 }
 
 # A loader with a planted fault must be caught by --verify-batches within 2,000 steps, and the real one
-# must pass the same run. The step must take longer than loading a batch: then copies queue up behind
-# steps, and a slot that is refilled too early is refilled before it was copied.
+# must pass the same runs. A slot that is refilled too early shows where its copy still waits: on the
+# compute stream, behind a step that takes longer than loading and comparing a batch. Compute that does
+# not wait for its copy shows on a stream of its own.
 faults() {
-    local fault program status
+    local fault program stream status
     part "planted faults against --verify-batches"
     many_photos 10
-    for fault in NONE REUSE NO_WAIT; do
+    while read -r fault stream; do
         program=$PINLINE
         if [ "$fault" != NONE ]; then
             make -s -j"$(nproc)" ${DEPS:+DEPS="$DEPS"} BUILD="$scratch/$fault" "CPPFLAGS=-DPINLINE_FAULT_$fault" \
                 >"$scratch/$fault.log" 2>&1 || cat "$scratch/$fault.log"
             program=$scratch/$fault/pinline
         fi
-        "$program" train --data "$photo_set" --model smallcnn --precision bf16 --size 224 \
-            --batch-size 16 --transfer f32 --cache decoded --pin-memory --non-blocking \
-            --copy-stream dedicated --prefetch 4 --num-workers 8 --verify-batches \
-            --max-steps 2000 --epochs 1000 --eval-every 0 --lr 0.001 --overwrite --quiet --out "$scratch/run" \
-            --plan-cache "$cache" --plan-candidates "$CANDIDATES" >"$scratch/$fault.out" 2>&1
+        "$program" train --data "$photo_set" --model smallcnn --precision bf16 --size 224 --batch-size 64 \
+            --transfer f32 --cache decoded --pin-memory --non-blocking --copy-stream "$stream" --prefetch 4 \
+            --num-workers 8 --verify-batches --max-steps 2000 --epochs 1000 --eval-every 0 --lr 0.001 \
+            --overwrite --quiet --out "$scratch/run" --plan-cache "$cache" --plan-candidates "$CANDIDATES" \
+            >"$scratch/$fault.out" 2>&1
         status=$?
-        printf '%-8s exit status %d %s\n' "$fault" "$status" "$(tail -n 1 "$scratch/$fault.out" | cut -c1-200)"
+        printf '%-8s %-9s exit status %d %s\n' "$fault" "$stream" "$status" \
+            "$(tail -n 1 "$scratch/$fault.out" | cut -c1-200)"
         if [ "$fault" = NONE ] && [ "$status" -ne 0 ] || [ "$fault" != NONE ] && [ "$status" -ne 5 ]; then
             failed=1
         fi
-    done
+    done <<'END'
+NONE compute
+NONE dedicated
+REUSE compute
+NO_WAIT dedicated
+END
 }
 
 # A build that fills all new memory of the device with NaN trains to the same bits: nothing is read that

@@ -791,24 +791,45 @@ START_TEST(test_wrong_settings_are_named)
 }
 END_TEST
 
+/* The pixels are kept until KEPT later batches were released, while workers fill what they can. */
 START_TEST(test_shadow_holds_the_decoded_pixels)
 {
+    enum { KEPT = 3, BYTES = COUNT * SIZE * SIZE * 3 };
+    static uint8_t pixels[KEPT + 1][BYTES];
+    const void *shadows[KEPT + 1];
+    size_t sizes[KEPT + 1];
     struct loader_set set;
     struct loader_settings settings;
     loader_set_open(&set, COUNT, SIZE, HOST_IMMEDIATE);
     loader_set_settings(&set, &settings);
-    settings.keep_shadow = true;
+    settings.keep_shadows = KEPT;
+    settings.num_workers = 2;
+    settings.prefetch = 2;
     loader *l = open_loader(&set, &settings);
-    ck_assert_int_eq(loader_begin_epoch(l, 0, 0), STATUS_OK);
-    for (;;) {
-        struct batch *batch = NULL;
-        ck_assert_int_eq(loader_next(l, &batch), STATUS_OK);
-        if (batch == NULL) {
-            break;
+    size_t seen = 0;
+    for (uint32_t epoch = 0; epoch < 3; epoch++) {
+        ck_assert_int_eq(loader_begin_epoch(l, epoch, 0), STATUS_OK);
+        for (;;) {
+            struct batch *batch = NULL;
+            ck_assert_int_eq(loader_next(l, &batch), STATUS_OK);
+            if (batch == NULL) {
+                break;
+            }
+            const size_t at = seen % (KEPT + 1);
+            sizes[at] = (size_t)batch->n * SIZE * SIZE * 3;
+            ck_assert_uint_le(sizes[at], BYTES);
+            ck_assert_ptr_ne(batch->shadow, batch->pixels);
+            ck_assert_mem_eq(batch->shadow, batch->pixels, sizes[at]);
+            memcpy(pixels[at], batch->pixels, sizes[at]);
+            shadows[at] = batch->shadow;
+            seen++;
+            ck_assert_int_eq(loader_release(l, &batch), STATUS_OK);
+            usleep(2000); /* for workers to fill the slot again */
+            for (size_t i = 0; i < KEPT && i < seen; i++) {
+                const size_t earlier = (seen - 1 - i) % (KEPT + 1);
+                ck_assert_mem_eq(shadows[earlier], pixels[earlier], sizes[earlier]);
+            }
         }
-        ck_assert_ptr_ne(batch->shadow, batch->pixels);
-        ck_assert_mem_eq(batch->shadow, batch->pixels, (size_t)batch->n * SIZE * SIZE * 3);
-        ck_assert_int_eq(loader_release(l, &batch), STATUS_OK);
     }
     loader_close(&l);
     loader_set_close(&set);

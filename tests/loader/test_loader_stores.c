@@ -61,7 +61,7 @@ START_TEST(test_streamed_batches_are_the_same_bytes)
         settings.augment.kind = (bits & 8) != 0 ? AUGMENT_PADDED_CROP : AUGMENT_NONE;
         settings.augment.padding = 2;
         settings.staging = (bits & 48) == 16 ? STAGING_THREAD : STAGING_SLOT;
-        settings.keep_shadow = (bits & 48) == 32;
+        settings.keep_shadows = (bits & 48) == 32 ? 1 : 0;
         settings.num_workers = bits % 5 == 4 ? 0 : 1 + bits % 3;
         settings.size = sizes[bits % 3];
         compare(&set, &settings);
@@ -105,7 +105,7 @@ static bool is_streamed(const struct loader_set *set, int size, int prefetch, in
     settings.prefetch = prefetch;
     settings.num_workers = workers;
     settings.staging = how;
-    settings.keep_shadow = shadow;
+    settings.keep_shadows = shadow ? 1 : 0;
     ck_assert_msg(loader_open(&settings, set->set, set->dev, set->stream, &l) == STATUS_OK, "%s",
                   status_message());
     loader_read_staging(l, &staging);

@@ -199,7 +199,7 @@ static enum status verify_one(struct job *job, bool fault)
     verifier *v;
     struct batch *batch;
     const float wrong = 0.125F;
-    ck_assert_int_eq(verifier_open(job, 2, &v), STATUS_OK);
+    ck_assert_int_eq(verifier_open(job, &v), STATUS_OK);
     ck_assert_int_eq(loader_begin_epoch(job->train_loader, 0, 0), STATUS_OK);
     ck_assert_int_eq(loader_next(job->train_loader, &batch), STATUS_OK);
     ck_assert_int_eq(loader_upload(job->train_loader, batch), STATUS_OK);
@@ -213,10 +213,10 @@ static enum status verify_one(struct job *job, bool fault)
                                                sizeof wrong),
                          STATUS_OK);
     }
-    ck_assert_int_eq(verifier_submit(v, 1, batch, 17), STATUS_OK);
+    ck_assert_int_eq(verifier_submit(v, batch, 17), STATUS_OK);
     ck_assert_int_eq(loader_release(job->train_loader, &batch), STATUS_OK);
     ck_assert_int_eq(device_synchronize(job->dev), STATUS_OK);
-    const enum status status = verifier_check(v, 1);
+    const enum status status = verifier_check(v);
     verifier_close(&v);
     ck_assert_int_eq(loader_cancel_epoch(job->train_loader), STATUS_OK);
     return status;
