@@ -141,21 +141,21 @@ PY
 
 step() {
     part "the step alone, one batch kept on the device"
-    local size batch precision model
-    while read -r model size batch precision; do
+    local size batch precision model steps
+    while read -r model size batch precision steps; do
         check "$PINLINE" bench step --model "$model" --size "$size" --batch-size "$batch" \
-            --precision "$precision" --plan-cache "$cache" --plan-candidates "$CANDIDATES"
+            --precision "$precision" --steps "$steps" --plan-cache "$cache" --plan-candidates "$CANDIDATES"
     done <<'END' >"$OUT/step.txt"
-smallcnn 32 64 bf16
-smallcnn 32 512 bf16
-smallcnn 224 64 bf16
-smallcnn 224 256 bf16
-smallcnn 32 64 tf32
-smallcnn 32 512 tf32
-smallcnn 224 64 tf32
-smallcnn 224 256 tf32
-resnet18 224 256 bf16
-resnet18 224 256 tf32
+smallcnn 32 64 bf16 200
+smallcnn 32 512 bf16 100
+smallcnn 224 64 bf16 50
+smallcnn 224 256 bf16 20
+smallcnn 32 64 tf32 200
+smallcnn 32 512 tf32 100
+smallcnn 224 64 tf32 30
+smallcnn 224 256 tf32 10
+resnet18 224 256 bf16 20
+resnet18 224 256 tf32 10
 END
     cat "$OUT/step.txt"
     part "each operation of a step in a captured graph of 20 runs over rotating buffers, the same plans"
@@ -173,7 +173,7 @@ END
         (cd "$PEERS" && python3 step_torch.py --modes bf16,tf32 &&
             python3 step_torch.py --model resnet18 --sizes 224:256 --modes bf16,tf32 &&
             python3 step_torch.py --modes compile --sizes 32:64) 2>&1 |
-            grep -v -i warn | tee "$OUT/step-torch.txt"
+            grep --line-buffered -v -i warn | tee "$OUT/step-torch.txt"
     fi
     python3 - "$OUT" <<'PY'
 import os, re, sys
