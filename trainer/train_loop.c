@@ -7,14 +7,10 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/hash.h"
 #include "base/stop.h"
-#include "trainer/dump.h"
-#include "trainer/verify.h"
+#include "trainer/train_loop_internal.h"
 
 enum {
-    /* Entries: those under way, and as many before them, whose times the overlap needs. */
-    RING = 16,
     AHEAD_LEAST = 2,
     AHEAD_MOST = 4,
     /* Floats between two losses: a cache line, so that the device's write and the host's read of
@@ -22,41 +18,10 @@ enum {
     LOSS_STRIDE = 16,
     NAMED_SAMPLES = 4
 };
-_Static_assert(RING >= 2 * AHEAD_MOST + 1, "the ring must hold the steps that a copy can overlap");
+_Static_assert(TRAIN_LOOP_RING >= 2 * AHEAD_MOST + 1,
+               "the ring must hold the steps that a copy can overlap");
 _Static_assert((int)VERIFY_DEPTH >= (int)AHEAD_MOST,
                "a batch must be compared before its copy is overwritten");
-
-/* A step that was issued. */
-struct entry {
-    struct train_step step; /* `loss` once it was read */
-    int slot;
-    device_event *begin, *end; /* in the compute stream, timed where settings.timing */
-    double begin_ms, end_ms;   /* since the epoch's origin, once read */
-    uint32_t *samples;         /* `step.n` numbers */
-};
-
-struct train_loop {
-    struct job *job;
-    struct train_hooks hooks;
-    bool timing; /* settings.timing */
-    int ahead;
-    struct host_buffer losses_memory;    /* RING losses, LOSS_STRIDE floats apart */
-    struct host_buffer logits_memory;    /* settings.forward_only: RING times a batch's logits */
-    size_t logits_stride;                /* floats */
-    uint64_t turn_ns, free_ns, batch_ns; /* of the step in hand: as train_step's host_begin, ... */
-    device_event *origin;
-    struct entry ring[RING];
-    uint64_t issued, seen; /* steps of this epoch: issued >= seen, issued - seen <= ahead */
-    float *losses;         /* one a batch of an epoch */
-    double loss_sum;       /* over samples */
-    double compute_ms, copy_ms, hidden_ms;
-    uint64_t begin_ns;                  /* of the epoch */
-    const struct train_epoch *progress; /* its account, while it runs */
-    verifier *verify;
-    batch_dump *dump;
-    /* Running statistics before the step, where a step can be given up half way; otherwise NULL. */
-    float *statistics;
-};
 
 /* --- Opening -------------------------------------------------------------------------------- */
 
@@ -109,17 +74,18 @@ static enum status open_parts(train_loop *loop)
         return FAIL(STATUS_NO_MEMORY, "no memory for the losses of %u steps",
                     job->train_layout.batches);
     }
-    TRY(device_host_buffer_create(job->dev, RING * LOSS_STRIDE * sizeof(float),
+    TRY(device_host_buffer_create(job->dev, TRAIN_LOOP_RING * LOSS_STRIDE * sizeof(float),
                                   HOST_MEMORY_ALLOCATED, &loop->losses_memory));
     if (job->settings.forward_only) {
         loop->logits_stride = batch * (size_t)job->settings.network.classes;
-        TRY(device_host_buffer_create(job->dev, RING * loop->logits_stride * sizeof(float),
+        TRY(device_host_buffer_create(job->dev,
+                                      TRAIN_LOOP_RING * loop->logits_stride * sizeof(float),
                                       HOST_MEMORY_ALLOCATED, &loop->logits_memory));
     }
     loop->timing = job->settings.timing;
     TRY(device_event_create(job->dev, loop->timing, &loop->origin));
-    for (int i = 0; i < RING; i++) {
-        struct entry *entry = &loop->ring[i];
+    for (int i = 0; i < TRAIN_LOOP_RING; i++) {
+        struct train_loop_entry *entry = &loop->ring[i];
         TRY(device_event_create(job->dev, loop->timing, &entry->begin));
         TRY(device_event_create(job->dev, loop->timing, &entry->end));
         entry->samples = malloc(batch * sizeof *entry->samples);
@@ -165,7 +131,7 @@ void train_loop_close(train_loop **handle)
     device *dev = loop->job->dev;
     verifier_close(&loop->verify);
     batch_dump_close(&loop->dump);
-    for (int i = 0; i < RING; i++) {
+    for (int i = 0; i < TRAIN_LOOP_RING; i++) {
         device_event_destroy(dev, &loop->ring[i].begin);
         device_event_destroy(dev, &loop->ring[i].end);
         free(loop->ring[i].samples);
@@ -179,15 +145,9 @@ void train_loop_close(train_loop **handle)
     *handle = NULL;
 }
 
-/* The time, or always the same one where nothing is timed. */
-static uint64_t now(const train_loop *loop)
-{
-    return loop->timing ? clock_now_ns() : 0;
-}
-
 /* --- Steps that are done -------------------------------------------------------------------- */
 
-static enum status diverged(const train_loop *loop, const struct entry *entry)
+static enum status diverged(const train_loop *loop, const struct train_loop_entry *entry)
 {
     char names[1024];
     size_t used = 0;
@@ -207,58 +167,16 @@ static enum status diverged(const train_loop *loop, const struct entry *entry)
                 entry->step.n > NAMED_SAMPLES ? ", ..." : "", entry->step.n, entry->step.rate / 10);
 }
 
-static double overlap(double a_begin, double a_end, double b_begin, double b_end)
-{
-    const double begin = a_begin > b_begin ? a_begin : b_begin;
-    const double end = a_end < b_end ? a_end : b_end;
-    return end > begin ? end - begin : 0;
-}
-
-/*
- * Places a step and its copy on the device's clock. Times are counted from the event that is nearest
- * before, since a difference loses digits with its length. The copy was issued after the host had
- * seen the step `ahead` before it end, so it overlaps none but the steps in between.
- */
-static enum status read_times(train_loop *loop, struct entry *entry)
-{
-    device *dev = loop->job->dev;
-    const uint64_t number = loop->seen;
-    const struct entry *before = number > 0 ? &loop->ring[(number - 1) % RING] : NULL;
-    const uint64_t ahead = (uint64_t)loop->ahead;
-    const struct entry *ended = number >= ahead ? &loop->ring[(number - ahead) % RING] : NULL;
-    double gap, length, copy_wait, copy_length;
-    TRY(device_event_elapsed(dev, before ? before->end : loop->origin, entry->begin, &gap));
-    TRY(device_event_elapsed(dev, entry->begin, entry->end, &length));
-    entry->begin_ms = (before ? before->end_ms : 0) + gap;
-    entry->end_ms = entry->begin_ms + length;
-    device_event *copy_from, *copy_to;
-    loader_copy_events(loop->job->train_loader, entry->slot, &copy_from, &copy_to);
-    TRY(device_event_elapsed(dev, ended ? ended->end : loop->origin, copy_from, &copy_wait));
-    TRY(device_event_elapsed(dev, copy_from, copy_to, &copy_length));
-    const double copy_begin = (ended ? ended->end_ms : 0) + copy_wait;
-    for (uint64_t other = number >= ahead ? number - ahead : 0; other < number; other++) {
-        const struct entry *running = &loop->ring[other % RING];
-        loop->hidden_ms +=
-            overlap(copy_begin, copy_begin + copy_length, running->begin_ms, running->end_ms);
-    }
-    entry->step.copy_begin = copy_begin * 1e-3;
-    entry->step.copy_end = (copy_begin + copy_length) * 1e-3;
-    entry->step.begin = entry->begin_ms * 1e-3;
-    entry->step.end = entry->end_ms * 1e-3;
-    loop->compute_ms += length;
-    loop->copy_ms += copy_length;
-    return STATUS_OK;
-}
-
 /* The oldest step under way has run. */
 static enum status see_oldest(train_loop *loop)
 {
-    struct entry *entry = &loop->ring[loop->seen % RING];
+    struct train_loop_entry *entry = &loop->ring[loop->seen % TRAIN_LOOP_RING];
     const float *losses = loop->losses_memory.data;
     /* An emulated step computes none. */
-    entry->step.loss = loop->job->emulated_step ? 0 : losses[(loop->seen % RING) * LOSS_STRIDE];
+    entry->step.loss =
+        loop->job->emulated_step ? 0 : losses[(loop->seen % TRAIN_LOOP_RING) * LOSS_STRIDE];
     if (loop->timing) {
-        TRY(read_times(loop, entry));
+        TRY(train_loop__read_times(loop, entry));
     }
     loop->losses[loop->seen] = entry->step.loss;
     loop->seen++;
@@ -280,7 +198,8 @@ static enum status poll(train_loop *loop)
 {
     while (loop->seen < loop->issued) {
         bool complete = false;
-        TRY(device_event_query(loop->job->dev, loop->ring[loop->seen % RING].end, &complete));
+        TRY(device_event_query(loop->job->dev, loop->ring[loop->seen % TRAIN_LOOP_RING].end,
+                               &complete));
         if (!complete) {
             break;
         }
@@ -293,13 +212,13 @@ static enum status poll(train_loop *loop)
 static enum status wait_for_steps(train_loop *loop, uint64_t most, struct train_epoch *result)
 {
     while (loop->issued - loop->seen > most) {
-        device_event *end = loop->ring[loop->seen % RING].end;
+        device_event *end = loop->ring[loop->seen % TRAIN_LOOP_RING].end;
         bool complete = false;
         TRY(device_event_query(loop->job->dev, end, &complete));
         if (!complete) {
-            const uint64_t from = now(loop);
+            const uint64_t from = train_loop__now(loop);
             TRY(device_event_wait(loop->job->dev, end));
-            result->host.wait_device += clock_seconds(from, now(loop));
+            result->host.wait_device += clock_seconds(from, train_loop__now(loop));
             result->waits_device++;
         }
         TRY(see_oldest(loop));
@@ -327,8 +246,8 @@ static enum status issue_step(train_loop *loop, struct batch **batch, uint64_t s
                               struct train_epoch *result)
 {
     struct job *job = loop->job;
-    const int number = (int)(loop->issued % RING);
-    struct entry *entry = &loop->ring[number];
+    const int number = (int)(loop->issued % TRAIN_LOOP_RING);
+    struct train_loop_entry *entry = &loop->ring[number];
     const int n = (*batch)->n;
     schedule_fill(&job->schedule, step, (*batch)->scalars);
     entry->step = (struct train_step){.step = step,
@@ -340,9 +259,9 @@ static enum status issue_step(train_loop *loop, struct batch **batch, uint64_t s
     entry->slot = (*batch)->slot;
     memcpy(entry->samples, (*batch)->samples, (size_t)n * sizeof *entry->samples);
 
-    const uint64_t before_copy = now(loop);
+    const uint64_t before_copy = train_loop__now(loop);
     TRY(loader_upload(job->train_loader, *batch));
-    const uint64_t before_issue = now(loop);
+    const uint64_t before_issue = train_loop__now(loop);
     if (loop->timing) {
         TRY(device_event_record(job->dev, entry->begin, job->compute));
     }
@@ -394,11 +313,11 @@ static enum status run_batches(train_loop *loop, uint32_t end_batch, struct batc
     const uint64_t first_step = (uint64_t)result->epoch * job->train_layout.batches;
     while (result->next_batch < end_batch) {
         TRY(stop_check());
-        loop->turn_ns = now(loop);
+        loop->turn_ns = train_loop__now(loop);
         TRY(wait_for_steps(loop, (uint64_t)loop->ahead - 1, result));
-        loop->free_ns = now(loop);
+        loop->free_ns = train_loop__now(loop);
         const enum status status = loader_next(job->train_loader, batch);
-        loop->batch_ns = now(loop);
+        loop->batch_ns = train_loop__now(loop);
         result->host.wait_batch += clock_seconds(loop->free_ns, loop->batch_ns);
         TRY(status);
         if (!*batch) {
@@ -455,32 +374,6 @@ static enum status give_up_epoch(train_loop *loop, struct batch **batch, enum st
     return status_restore(&report);
 }
 
-static void close_account(train_loop *loop, uint64_t from_ns, uint64_t cpu_from_ns,
-                          struct train_epoch *result)
-{
-    struct train_host_time *host = &result->host;
-    struct train_device_time *on_device = &result->device;
-    result->seconds = clock_seconds(from_ns, clock_now_ns());
-    if (loop->timing) {
-        result->host_cpu_ns = clock_thread_cpu_ns() - cpu_from_ns;
-        host->rest =
-            result->seconds - host->wait_batch - host->copy - host->issue - host->wait_device;
-    }
-    result->samples_per_s = result->seconds > 0 ? (double)result->samples / result->seconds : 0;
-    result->losses = loop->losses;
-    result->steps = (size_t)loop->seen;
-    result->loss_hash = hash_bytes(HASH_START, loop->losses, result->steps * sizeof *loop->losses);
-    result->loss = result->samples > 0 ? loop->loss_sum / (double)result->samples : NAN;
-    if (loop->seen > 0 && loop->timing) {
-        on_device->span = loop->ring[(loop->seen - 1) % RING].end_ms / 1000;
-    }
-    on_device->compute = loop->compute_ms / 1000;
-    on_device->copy = loop->copy_ms / 1000;
-    on_device->hidden = loop->hidden_ms / 1000;
-    on_device->idle = on_device->span - on_device->compute - on_device->copy + on_device->hidden;
-    loader_read_counters(loop->job->train_loader, &result->counters);
-}
-
 enum status train_loop_epoch(train_loop *loop, uint32_t epoch, uint32_t first_batch,
                              uint32_t end_batch, struct train_epoch *result)
 {
@@ -507,13 +400,13 @@ enum status train_loop_epoch(train_loop *loop, uint32_t epoch, uint32_t first_ba
     TRY(loader_begin_epoch(job->train_loader, epoch, first_batch));
     enum status status = run_batches(loop, end_batch, &batch, result);
     if (status == STATUS_OK) {
-        const uint64_t before_wait = now(loop);
+        const uint64_t before_wait = train_loop__now(loop);
         status = device_synchronize(job->dev);
-        result->host.wait_device += clock_seconds(before_wait, now(loop));
+        result->host.wait_device += clock_seconds(before_wait, train_loop__now(loop));
     } else {
         status = give_up_epoch(loop, &batch, status, result);
     }
-    close_account(loop, from_ns, cpu_from_ns, result);
+    train_loop__close_account(loop, from_ns, cpu_from_ns, result);
     loop->progress = NULL;
     TRY(status);
     /* The end of an epoch is where next returns none; an epoch that ends before it is given up. */
