@@ -11,8 +11,9 @@ DEPS ?=
 CUDA ?= 1
 CUDA_HOME ?= /usr/local/cuda
 CUDNN_HOME ?= $(CUDA_HOME)
-# TURBO=0 leaves libjpeg-turbo out.
+# TURBO=0 leaves libjpeg-turbo out, DEFLATE=0 libdeflate.
 TURBO ?= 1
+DEFLATE ?= 1
 # Warnings are errors where the project is checked (.ci/run), not where it is used: a newer compiler
 # knows more of them.
 WERROR ?=
@@ -87,6 +88,10 @@ HAVE_TURBO := $(if $(filter-out 0,$(TURBO)),$(if $(call has_header,jpeglib.h),1,
 ifeq ($(HAVE_TURBO),1)
 LIBRARY_LIBS += $(call library_libs,libjpeg,-ljpeg)
 endif
+HAVE_DEFLATE := $(if $(filter-out 0,$(DEFLATE)),$(if $(call has_header,libdeflate.h),1,0),0)
+ifeq ($(HAVE_DEFLATE),1)
+LIBRARY_LIBS += $(call library_libs,libdeflate,-ldeflate)
+endif
 TEST_LIBS = $(call library_libs,check,-lcheck -lsubunit -lrt)
 
 # CUDA counts as there when its headers and libraries are: nothing of it is run to find out.
@@ -109,7 +114,7 @@ CUDA_LIBS := $(CUDA_LIBRARIES) \
     $(foreach dir,$(sort $(dir $(CUDA_LIBRARIES))),-Wl$(comma)-rpath$(comma)$(patsubst %/,%,$(dir)))
 
 DEFINES := -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -DPINLINE_VERSION='"$(VERSION)"' \
-    -DPINLINE_HAVE_TURBO=$(HAVE_TURBO) -DPINLINE_HAVE_CUDA=$(HAVE_CUDA)
+    -DPINLINE_HAVE_TURBO=$(HAVE_TURBO) -DPINLINE_HAVE_DEFLATE=$(HAVE_DEFLATE) -DPINLINE_HAVE_CUDA=$(HAVE_CUDA)
 COMPILE = $(CC) $(CODE) $(MODE_$(MODE)) $(WARNINGS) -I. $(DEFINES) $(LIBRARY_CFLAGS) $(CPPFLAGS) $(CFLAGS)
 LINK = $(CC) -pthread $(MODE_$(MODE)) $(CFLAGS) $(LDFLAGS) $(DEPS_LDFLAGS)
 LIBS = $(LIBRARY_LIBS) -ldl -lm
@@ -303,7 +308,7 @@ cppcheck:
 	@cppcheck --quiet --std=c11 --enable=warning,performance,portability --error-exitcode=1 \
 	    --inline-suppr --suppress=arrayIndexThenCheck --suppress=invalidFunctionArg --suppress=memleak \
 	    --suppress=missingInclude --suppress=missingIncludeSystem -j 2 -I. \
-	    -D_GNU_SOURCE -D__GNUC__=12 -DPINLINE_HAVE_TURBO=1 -DPINLINE_HAVE_CUDA=0 \
+	    -D_GNU_SOURCE -D__GNUC__=12 -DPINLINE_HAVE_TURBO=1 -DPINLINE_HAVE_DEFLATE=1 -DPINLINE_HAVE_CUDA=0 \
 	    -DPINLINE_VERSION='""' $(filter-out tests/% device/cuda/%,$(filter %.c,$(ALL_C))) \
 	    && echo "cppcheck: nothing found"
 
@@ -313,7 +318,7 @@ shellcheck:
 # What was found on this machine and how it is compiled.
 settings:
 	@printf '%s\n' 'compile: $(subst ','\'',$(COMPILE))' 'libraries: $(LIBS)' \
-	    'libjpeg-turbo: $(HAVE_TURBO)' 'CUDA: $(HAVE_CUDA) $(CUDA_LIBRARIES)'
+	    'libjpeg-turbo: $(HAVE_TURBO)' 'libdeflate: $(HAVE_DEFLATE)' 'CUDA: $(HAVE_CUDA) $(CUDA_LIBRARIES)'
 
 clean:
 	rm -rf $(BUILD)/pinline $(BUILD)/pinline_cuda.so $(MODES:%=$(BUILD)/%) $(DEMO)
@@ -334,6 +339,6 @@ help:
 	    'make clean           removes what was built' \
 	    '' \
 	    'MODE=release|debug|asan|ubsan|tsan   CC=gcc|clang   BUILD=$(BUILD)   PREFIX=$(PREFIX)   DESTDIR=' \
-	    'CUDA=0   CUDA_HOME=$(CUDA_HOME)   CUDNN_HOME=…   TURBO=0   DEPS=folder of unpacked packages'
+	    'CUDA=0   CUDA_HOME=$(CUDA_HOME)   CUDNN_HOME=…   TURBO=0   DEFLATE=0   DEPS=folder of unpacked packages'
 
 -include $(shell find $(OUT)/obj -name '*.d' 2>/dev/null)

@@ -93,6 +93,7 @@ look() {
     need zlib1g-dev has_header zlib.h
     need libpng-dev has_header png.h
     need libjpeg-dev has_header jpeglib.h
+    need libdeflate-dev has_header libdeflate.h
     need libstb-dev has_header stb/stb_image.h
     # cblas.h alone may be the reference BLAS's.
     need libopenblas-dev has_header openblas_config.h

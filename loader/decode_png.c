@@ -25,9 +25,11 @@ struct image_png {
     size_t used;
     struct extra *extras;
     size_t extra_bytes, extra_limit;
-    struct image_bytes file;
+    struct image_bytes file; /* what libpng reads: the file, or the same with its rows stored */
+    bool stored;
     size_t at;
     bool cut;
+    struct libdeflate_decompressor *inflater; /* NULL where there is none */
     jmp_buf escape;
     char message[160];
 };
@@ -135,6 +137,7 @@ static enum status open_png(struct image_decoder *decoder)
         free(state);
         return FAIL(STATUS_NO_MEMORY, "no memory for a PNG decoder; use fewer workers");
     }
+    state->inflater = image__open_inflater();
     decoder->png = state;
     return STATUS_OK;
 }
@@ -143,6 +146,7 @@ void image__png_close(struct image_png **png)
 {
     if (*png != NULL) {
         arena_reset(*png);
+        image__close_inflater((*png)->inflater);
         free((*png)->arena);
         free(*png);
         *png = NULL;
@@ -167,6 +171,13 @@ static void set_up(png_structp png, const struct image_decoder *decoder)
     png_set_user_limits(png, decoder->settings.max_dimension, decoder->settings.max_dimension);
     png_set_chunk_cache_max(png, 8);
     png_set_benign_errors(png, 1);
+    if (decoder->png->stored) {
+        /* Checked already. */
+        png_set_crc_action(png, PNG_CRC_QUIET_USE, PNG_CRC_NO_CHANGE);
+#ifdef PNG_IGNORE_ADLER32
+        png_set_option(png, PNG_IGNORE_ADLER32, PNG_OPTION_ON);
+#endif
+    }
 }
 
 static void set_transforms(png_structp png, png_infop info)
@@ -192,8 +203,8 @@ static enum status read_rows(png_structp png, struct image_sink *sink, uint32_t 
         png_read_end(png, NULL);
         return STATUS_OK;
     }
-    struct image_png *state = png_get_error_ptr(png);
-    return image__check_png(state->file, NULL, NULL);
+    const struct image_png *state = png_get_error_ptr(png);
+    return state->stored ? STATUS_OK : image__check_png(state->file, NULL, NULL);
 }
 
 /* Every pass goes over the whole picture, so it must be held. */
@@ -238,7 +249,6 @@ read_png(png_structp png, png_infop info, struct image_decoder *decoder, struct 
         return FAIL(STATUS_INTERNAL, "libpng gives rows of %zu bytes for %u pixels",
                     (size_t)png_get_rowbytes(png, info), header->width);
     }
-    TRY(image__sink_begin(sink, header->width, header->height, 0));
     TRY(image__sink_layout(sink, 0, header->width));
     if (header->facts.interlaced) {
         return read_interlaced(png, decoder, sink);
@@ -276,7 +286,16 @@ enum status image__decode_png(struct image_decoder *decoder, struct image_bytes 
 
     TRY(open_png(decoder));
     struct image_png *state = decoder->png;
-    state->file = file;
+    TRY(image__sink_begin(sink, decoder->header.width, decoder->header.height, 0));
+    state->file = (struct image_bytes){NULL, 0};
+    if (state->inflater != NULL) {
+        TRY(image__store_png(file, &decoder->header, state->inflater, &decoder->file,
+                             &state->file));
+    }
+    state->stored = state->file.data != NULL;
+    if (!state->stored) {
+        state->file = file;
+    }
     state->at = 0;
     state->cut = false;
     state->message[0] = '\0';

@@ -142,6 +142,27 @@ enum status image__probe(struct image_decoder *decoder, struct image_bytes file,
  * (with all 256 entries), IDAT and IEND alone into it, its length into *copied. */
 enum status image__check_png(struct image_bytes file, struct image_buffer *copy,
                              size_t *copied) MUST_USE;
+/* --- image_png_stored.c: PNG data inflated beforehand ----------------------------------------- */
+
+struct libdeflate_decompressor;
+/*
+ * The same PNG with its data uncompressed, in *copy. libpng has zlib inflate row by row; libdeflate does
+ * all of it at once, several times as fast. Everything that a decoder must check of the compressed data
+ * is checked here (CRC of each chunk, checksum and length of the stream), and the result has a wrong
+ * CRC. stored->data is NULL, without a failure, where the build lacks libdeflate, the picture is
+ * interlaced or large, or the file is not as it should be: the file itself is to be decoded, by which it
+ * is found what is wrong. STATUS_NO_MEMORY.
+ */
+enum status image__store_png(struct image_bytes file, const struct image_header *header,
+                             struct libdeflate_decompressor *inflater, struct image_buffer *copy,
+                             struct image_bytes *stored) MUST_USE;
+/* NULL where the build lacks it or there is no memory; closing accepts NULL. */
+struct libdeflate_decompressor *image__open_inflater(void);
+void image__close_inflater(struct libdeflate_decompressor *inflater);
+/* CRC-32 as PNG has it. */
+uint32_t image__png_crc(const uint8_t *bytes, size_t count);
+const char *image__deflate_version(void);
+
 /* Whether an end-of-image marker follows at or after `from`. */
 bool image__jpeg_ends(struct image_bytes file, size_t from);
 /* How many scans begin at or after `from`, counted up to `most`. */

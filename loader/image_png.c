@@ -1,6 +1,5 @@
 /* What the chunks of a PNG say (W3C "Portable Network Graphics", third edition), without libpng. */
 #include <string.h>
-#include <zlib.h>
 
 #include "loader/image_internal.h"
 
@@ -20,8 +19,7 @@ static enum status cut(struct image_bytes file)
 /* The CRC covers type and data. */
 static bool crc_holds(const uint8_t *chunk, uint32_t length)
 {
-    uLong crc = crc32(0, chunk + 4, (uInt)length + 4);
-    return crc == image__be32(chunk + 8 + length);
+    return image__png_crc(chunk + 4, (size_t)length + 4) == image__be32(chunk + 8 + length);
 }
 
 static enum status wrong_crc(const uint8_t *chunk)
@@ -175,7 +173,7 @@ static uint8_t *append_palette(uint8_t *to, const uint8_t *chunk, uint32_t lengt
     memset(to, 0, CHUNK_OVERHEAD + 768);
     to[2] = 3; /* 768 */
     memcpy(to + 4, chunk + 4, 4 + (size_t)kept);
-    uint32_t crc = (uint32_t)crc32(0, to + 4, 4 + 768);
+    uint32_t crc = image__png_crc(to + 4, 4 + 768);
     to[8 + 768] = (uint8_t)(crc >> 24);
     to[8 + 769] = (uint8_t)(crc >> 16);
     to[8 + 770] = (uint8_t)(crc >> 8);

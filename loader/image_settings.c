@@ -130,8 +130,10 @@ char *image_settings_libraries_text(const struct image_settings *settings, char 
 
 char *image_libraries_versions(char *text, size_t bytes)
 {
-    snprintf(text, bytes, "%s%s%slibpng %s, stb_image", has_turbo() ? "libjpeg-turbo " : "",
-             image__turbo_version(), has_turbo() ? ", " : "", image__libpng_version());
+    const char *deflate = image__deflate_version();
+    snprintf(text, bytes, "%s%s%slibpng %s, %s%sstb_image", has_turbo() ? "libjpeg-turbo " : "",
+             image__turbo_version(), has_turbo() ? ", " : "", image__libpng_version(), deflate,
+             deflate[0] != '\0' ? ", " : "");
     return text;
 }
 

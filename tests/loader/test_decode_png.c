@@ -48,6 +48,28 @@ START_TEST(test_every_format)
 }
 END_TEST
 
+/* Inflated data of exactly 65,535 bytes (the most that a stored block of deflate holds), of one byte
+ * less, of a row more, and of several times as much. */
+START_TEST(test_pictures_of_several_blocks)
+{
+    static const struct {
+        int colour;
+        uint32_t width, height;
+    } pictures[] = {{0, 254, 257}, {0, 253, 258}, {0, 254, 258}, {2, 300, 301}, {6, 211, 400}};
+
+    for (size_t i = 0; i < sizeof(pictures) / sizeof(pictures[0]); i++) {
+        for (int split = 0; split <= 5000; split += 5000) {
+            struct made_png png = {.colour = pictures[i].colour, .depth = 8, .split = split};
+            png.width = pictures[i].width;
+            png.height = pictures[i].height;
+            struct made_image image = make_png(&png);
+            check_pixels("libpng", &image, split == 0 ? "one IDAT" : "many IDAT");
+            made_image_free(&image);
+        }
+    }
+}
+END_TEST
+
 START_TEST(test_transparency_and_metadata_change_no_pixel)
 {
     check_formats((struct made_png){.profile = true}, "profile");
@@ -300,6 +322,7 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {test_every_format,
+                                  test_pictures_of_several_blocks,
                                   test_transparency_and_metadata_change_no_pixel,
                                   test_facts,
                                   test_an_index_beyond_the_palette_is_black,
