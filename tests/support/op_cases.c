@@ -4,23 +4,24 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-static double *doubles(size_t count)
+#include "tests/support/op_cases_internal.h"
+
+double *op_cases__doubles(size_t count)
 {
     double *values = calloc(count > 0 ? count : 1, sizeof *values);
     ck_assert_ptr_nonnull(values);
     return values;
 }
 
-static struct bench_tensor *vector(struct op_bench *bench, int length, double spread)
+struct bench_tensor *op_cases__vector(struct op_bench *bench, int length, double spread)
 {
     return op_bench_tensor(bench, DTYPE_F32, 1, 1, 1, length, spread);
 }
 
-static struct bench_tensor *scalars_tensor(struct op_bench *b, const struct step_scalars *scalars)
+struct bench_tensor *op_cases__scalars(struct op_bench *b, const struct step_scalars *scalars)
 {
-    struct bench_tensor *t = vector(b, OP_BENCH_SCALARS, 1.0);
+    struct bench_tensor *t = op_cases__vector(b, OP_BENCH_SCALARS, 1.0);
     op_bench_put_scalars(b, t, scalars);
     return t;
 }
@@ -34,7 +35,7 @@ static void shift(struct op_bench *b, struct bench_tensor *t)
     op_bench_upload(b, t);
 }
 
-static struct reference_shape shape_of(const struct bench_tensor *t)
+struct reference_shape op_cases__shape(const struct bench_tensor *t)
 {
     return (struct reference_shape){t->tensor.n, t->tensor.h, t->tensor.w, t->tensor.c};
 }
@@ -74,11 +75,12 @@ void op_case_conv(struct op_bench *b, const struct conv_case *c)
 {
     struct bench_tensor *x = conv_x(b, c);
     struct bench_tensor *w = conv_w(b, c);
-    struct bench_tensor *bias = vector(b, c->k, 1.0);
+    struct bench_tensor *bias = op_cases__vector(b, c->k, 1.0);
     struct bench_tensor *y = conv_y(b, c, 0.0);
-    double *want = doubles(y->count);
-    reference_conv(x->values, shape_of(x), w->values, shape_of(w), c->bias ? bias->values : NULL,
-                   c->stride, c->pad, c->relu, want, shape_of(y));
+    double *want = op_cases__doubles(y->count);
+    reference_conv(x->values, op_cases__shape(x), w->values, op_cases__shape(w),
+                   c->bias ? bias->values : NULL, c->stride, c->pad, c->relu, want,
+                   op_cases__shape(y));
     struct op_desc desc = {.kind = OP_CONV, .label = "case conv"};
     desc.u.conv = (struct op_conv){.x = x->tensor,
                                    .w = w->tensor,
@@ -100,9 +102,9 @@ void op_case_conv_backward_data(struct op_bench *b, const struct conv_case *c)
     struct bench_tensor *dx = op_bench_tensor(b, b->dtype, c->n, c->h, c->w, c->c, 0.0);
     struct bench_tensor *w = conv_w(b, c);
     struct bench_tensor *dy = conv_y(b, c, b->w_size);
-    double *want = doubles(dx->count);
-    reference_conv_backward_data(dy->values, shape_of(dy), w->values, shape_of(w), c->stride,
-                                 c->pad, want, shape_of(dx));
+    double *want = op_cases__doubles(dx->count);
+    reference_conv_backward_data(dy->values, op_cases__shape(dy), w->values, op_cases__shape(w),
+                                 c->stride, c->pad, want, op_cases__shape(dx));
     struct op_desc desc = {.kind = OP_CONV_BACKWARD_DATA, .label = "case conv data"};
     desc.u.conv = (struct op_conv){
         .dx = dx->tensor, .w = w->tensor, .dy = dy->tensor, .stride = c->stride, .pad = c->pad};
@@ -118,185 +120,15 @@ void op_case_conv_backward_filter(struct op_bench *b, const struct conv_case *c,
     struct bench_tensor *dw =
         op_bench_tensor(b, f32 ? DTYPE_F32 : b->dtype, c->k, c->r, c->s, c->c, 0.0);
     struct bench_tensor *dy = conv_y(b, c, b->w_size);
-    double *want = doubles(dw->count);
-    reference_conv_backward_filter(x->values, shape_of(x), dy->values, shape_of(dy), c->stride,
-                                   c->pad, want, shape_of(dw));
+    double *want = op_cases__doubles(dw->count);
+    reference_conv_backward_filter(x->values, op_cases__shape(x), dy->values, op_cases__shape(dy),
+                                   c->stride, c->pad, want, op_cases__shape(dw));
     struct op_desc desc = {.kind = OP_CONV_BACKWARD_FILTER, .label = "case conv filter"};
     desc.u.conv = (struct op_conv){
         .x = x->tensor, .dw = dw->tensor, .dy = dy->tensor, .stride = c->stride, .pad = c->pad};
     op_bench_run(b, &desc);
     op_bench_compare_as(b, dw, want, OP_RESULT_PRODUCT, conv_text(c, "conv backward filter"));
     free(want);
-    op_bench_reset(b);
-}
-
-/* --- Normalisation ---------------------------------------------------------------------------- */
-
-/* What one normalisation holds beside its maps. */
-struct norm_values {
-    struct bench_tensor *x, *residual, *y;
-    struct bench_tensor *scale, *bias, *running_mean, *running_var, *saved_mean, *saved_inv_std;
-    struct bench_tensor *scalars;
-    struct reference_norm reference;
-};
-
-#define TEST_EPSILON 1e-5F
-#define TEST_AVERAGING 0.1F
-
-static void make_norm(struct op_bench *b, const struct norm_case *c, struct norm_values *v)
-{
-    v->x = op_bench_tensor(b, b->dtype, c->n, c->h, c->w, c->c, 1.0);
-    for (size_t i = 0; i < v->x->count; i++) {
-        v->x->values[i] += c->mean;
-    }
-    op_bench_upload(b, v->x);
-    v->residual = op_bench_tensor(b, b->dtype, c->n, c->h, c->w, c->c, 1.0);
-    v->y = op_bench_tensor(b, b->dtype, c->n, c->h, c->w, c->c, 0.0);
-    v->scale = vector(b, c->c, 1.0);
-    v->bias = vector(b, c->c, 1.0);
-    v->running_mean = vector(b, c->c, 1.0);
-    v->running_var = vector(b, c->c, 1.0);
-    for (int i = 0; i < c->c; i++) {
-        v->running_mean->values[i] += c->mean;
-        v->running_var->values[i] = 0.1 + fabs(v->running_var->values[i]);
-    }
-    op_bench_upload(b, v->running_mean);
-    op_bench_upload(b, v->running_var);
-    v->saved_mean = vector(b, c->c, 0.0);
-    v->saved_inv_std = vector(b, c->c, 0.0);
-    struct step_scalars scalars = {.averaging = TEST_AVERAGING};
-    v->scalars = scalars_tensor(b, &scalars);
-    v->reference = (struct reference_norm){.scale = v->scale->values,
-                                           .bias = v->bias->values,
-                                           .running_mean = v->running_mean->values,
-                                           .running_var = v->running_var->values,
-                                           .saved_mean = v->saved_mean->values,
-                                           .saved_inv_std = v->saved_inv_std->values,
-                                           .epsilon = (double)TEST_EPSILON,
-                                           .averaging = (double)TEST_AVERAGING,
-                                           .relu = c->relu};
-}
-
-static struct op_norm norm_desc(const struct norm_values *v, const struct norm_case *c)
-{
-    struct op_norm norm = {.x = v->x->tensor,
-                           .y = v->y->tensor,
-                           .scale = v->scale->tensor,
-                           .bias = v->bias->tensor,
-                           .running_mean = v->running_mean->tensor,
-                           .running_var = v->running_var->tensor,
-                           .saved_mean = v->saved_mean->tensor,
-                           .saved_inv_std = v->saved_inv_std->tensor,
-                           .scalars = v->scalars->tensor,
-                           .epsilon = TEST_EPSILON,
-                           .relu = c->relu};
-    if (c->residual) {
-        norm.residual = v->residual->tensor;
-    }
-    return norm;
-}
-
-void op_case_norm(struct op_bench *b, const struct norm_case *c)
-{
-    struct norm_values v;
-    make_norm(b, c, &v);
-    double *want = doubles(v.y->count);
-    reference_norm_train(v.x->values, c->residual ? v.residual->values : NULL, shape_of(v.x),
-                         &v.reference, want);
-    struct op_desc desc = {.kind = OP_NORM, .label = "case norm"};
-    desc.u.norm = norm_desc(&v, c);
-    op_bench_run(b, &desc);
-    op_bench_compare_as(b, v.saved_mean, v.saved_mean->values, OP_RESULT_STATISTIC,
-                        "norm: saved mean");
-    op_bench_compare_as(b, v.saved_inv_std, v.saved_inv_std->values, OP_RESULT_STATISTIC,
-                        "norm: saved inv_std");
-    op_bench_compare_as(b, v.running_mean, v.running_mean->values, OP_RESULT_STATISTIC,
-                        "norm: running mean");
-    op_bench_compare_as(b, v.running_var, v.running_var->values, OP_RESULT_STATISTIC,
-                        "norm: running variance");
-    op_bench_compare_as(b, v.y, want, OP_RESULT_NORM, "norm: y");
-    free(want);
-    op_bench_reset(b);
-}
-
-void op_case_norm_infer(struct op_bench *b, const struct norm_case *c)
-{
-    struct norm_values v;
-    make_norm(b, c, &v);
-    double *want = doubles(v.y->count);
-    reference_norm_infer(v.x->values, c->residual ? v.residual->values : NULL, shape_of(v.x),
-                         &v.reference, want);
-    struct op_desc desc = {.kind = OP_NORM_INFER, .label = "case norm infer"};
-    desc.u.norm = norm_desc(&v, c);
-    op_bench_run(b, &desc);
-    op_bench_compare_as(b, v.y, want, OP_RESULT_NORM, "norm infer");
-    free(want);
-    op_bench_reset(b);
-}
-
-void op_case_norm_backward(struct op_bench *b, const struct norm_case *c, bool in_place,
-                           bool after_forward)
-{
-    struct norm_values v;
-    make_norm(b, c, &v);
-    reference_norm_train(v.x->values, c->residual ? v.residual->values : NULL, shape_of(v.x),
-                         &v.reference, v.y->values);
-    if (!after_forward) {
-        /* What forward would leave, in the types of the device. */
-        op_bench_upload(b, v.y);
-        op_bench_upload(b, v.saved_mean);
-        op_bench_upload(b, v.saved_inv_std);
-    }
-    struct bench_tensor *dy = op_bench_tensor(b, b->dtype, c->n, c->h, c->w, c->c, 1.0);
-    struct bench_tensor *dx = op_bench_tensor(b, b->dtype, c->n, c->h, c->w, c->c, 0.0);
-    struct bench_tensor *dresidual =
-        in_place ? dy : op_bench_tensor(b, b->dtype, c->n, c->h, c->w, c->c, 0.0);
-    struct bench_tensor *dscale = vector(b, c->c, 0.0);
-    struct bench_tensor *dbias = vector(b, c->c, 0.0);
-    double *want_dx = doubles(dx->count), *want_residual = doubles(dx->count);
-    double *want_scale = doubles(dscale->count), *want_bias = doubles(dbias->count);
-    struct op_desc desc = {.kind = OP_NORM_BACKWARD, .label = "case norm backward"};
-    desc.u.norm = norm_desc(&v, c);
-    if (!after_forward) {
-        desc.u.norm.bias = (struct tensor){0};
-    }
-    desc.u.norm.dy = dy->tensor;
-    desc.u.norm.dx = dx->tensor;
-    desc.u.norm.dscale = dscale->tensor;
-    desc.u.norm.dbias = dbias->tensor;
-    if (c->residual) {
-        desc.u.norm.dresidual = dresidual->tensor;
-    }
-    struct op_desc forward_desc = {.kind = OP_NORM, .label = "case norm"};
-    forward_desc.u.norm = norm_desc(&v, c);
-    device_op *forward = NULL, *backward = NULL;
-    if (after_forward) {
-        MUST(device_op_create(b->dev, &forward_desc, &forward));
-    }
-    MUST(device_op_create(b->dev, &desc, &backward));
-    if (after_forward) {
-        MUST(device_op_submit(b->dev, forward, b->stream));
-        /* The sign of y near zero is a matter of rounding: the expectation takes the device's y. */
-        op_bench_fetch(b, v.y, v.y->values);
-    }
-    reference_norm_backward(v.x->values, v.y->values, dy->values, shape_of(v.x), &v.reference,
-                            want_dx, want_residual, want_scale, want_bias);
-    op_bench_run_op(b, &desc, backward);
-    op_bench_compare_as(b, dscale, want_scale, OP_RESULT_NORM_GRADIENT, "norm backward: dscale");
-    op_bench_compare_as(b, dbias, want_bias, OP_RESULT_NORM_GRADIENT, "norm backward: dbias");
-    op_bench_compare_as(b, dx, want_dx, OP_RESULT_NORM_GRADIENT, "norm backward: dx");
-    if (c->residual) {
-        op_bench_compare_as(b, dresidual, want_residual, OP_RESULT_POINTWISE,
-                            "norm backward: dresidual");
-    }
-    device_op_destroy(b->dev, &backward);
-    if (forward) {
-        device_op_destroy(b->dev, &forward);
-    }
-    free(want_dx);
-    free(want_residual);
-    free(want_scale);
-    free(want_bias);
     op_bench_reset(b);
 }
 
@@ -315,10 +147,11 @@ void op_case_pool(struct op_bench *b, const struct pool_case *c)
     struct bench_tensor *index = op_bench_tensor(b, DTYPE_U8, c->n, h, w, c->c, 0.0);
     struct bench_tensor *dy = op_bench_tensor(b, b->dtype, c->n, h, w, c->c, 1.0);
     struct bench_tensor *dx = op_bench_tensor(b, b->dtype, c->n, c->h, c->w, c->c, 0.0);
-    double *want = doubles(y->count), *want_dx = doubles(dx->count);
-    reference_max_pool(x->values, shape_of(x), c->window, c->stride, c->pad, want, shape_of(y));
-    reference_max_pool_backward(x->values, shape_of(x), dy->values, shape_of(dy), c->window,
-                                c->stride, c->pad, want_dx);
+    double *want = op_cases__doubles(y->count), *want_dx = op_cases__doubles(dx->count);
+    reference_max_pool(x->values, op_cases__shape(x), c->window, c->stride, c->pad, want,
+                       op_cases__shape(y));
+    reference_max_pool_backward(x->values, op_cases__shape(x), dy->values, op_cases__shape(dy),
+                                c->window, c->stride, c->pad, want_dx);
     struct op_desc desc = {.kind = OP_MAX_POOL, .label = "case pool"};
     desc.u.pool = (struct op_max_pool){.x = x->tensor,
                                        .y = y->tensor,
@@ -349,9 +182,9 @@ void op_case_global_average(struct op_bench *b, int n, int h, int w, int c, bool
     struct bench_tensor *y = op_bench_tensor(b, result, n, 1, 1, c, 0.0);
     struct bench_tensor *dy = op_bench_tensor(b, result, n, 1, 1, c, 1.0);
     struct bench_tensor *dx = op_bench_tensor(b, b->dtype, n, h, w, c, 0.0);
-    double *want = doubles(y->count), *want_dx = doubles(dx->count);
-    reference_global_average(x->values, shape_of(x), want);
-    reference_global_average_backward(dy->values, shape_of(x), want_dx);
+    double *want = op_cases__doubles(y->count), *want_dx = op_cases__doubles(dx->count);
+    reference_global_average(x->values, op_cases__shape(x), want);
+    reference_global_average_backward(dy->values, op_cases__shape(x), want_dx);
     struct op_desc desc = {.kind = OP_GLOBAL_AVERAGE, .label = "case average"};
     desc.u.average = (struct op_global_average){
         .x = x->tensor, .y = y->tensor, .dy = dy->tensor, .dx = dx->tensor};
@@ -371,14 +204,14 @@ void op_case_linear(struct op_bench *b, int rows, int in, int out, bool bias, do
 {
     struct bench_tensor *x = op_bench_tensor(b, DTYPE_F32, rows, 1, 1, in, 1.0);
     struct bench_tensor *w = op_bench_tensor(b, DTYPE_F32, out, 1, 1, in, 0.5);
-    struct bench_tensor *offset = vector(b, out, 1.0);
+    struct bench_tensor *offset = op_cases__vector(b, out, 1.0);
     struct bench_tensor *y = op_bench_tensor(b, DTYPE_F32, rows, 1, 1, out, 0.0);
     struct bench_tensor *dy = op_bench_tensor(b, DTYPE_F32, rows, 1, 1, out, 1.0);
     struct bench_tensor *dx = op_bench_tensor(b, DTYPE_F32, rows, 1, 1, in, 0.0);
     struct bench_tensor *dw = op_bench_tensor(b, DTYPE_F32, out, 1, 1, in, 0.0);
-    struct bench_tensor *db = vector(b, out, 0.0);
-    double *want = doubles(y->count), *want_dx = doubles(dx->count);
-    double *want_dw = doubles(dw->count), *want_db = doubles(db->count);
+    struct bench_tensor *db = op_cases__vector(b, out, 0.0);
+    double *want = op_cases__doubles(y->count), *want_dx = op_cases__doubles(dx->count);
+    double *want_dw = op_cases__doubles(dw->count), *want_db = op_cases__doubles(db->count);
     double f32_factor = (double)(float)factor;
     reference_linear(x->values, w->values, bias ? offset->values : NULL, f32_factor, rows, in, out,
                      want);
@@ -419,7 +252,7 @@ void op_case_softmax_loss(struct op_bench *b, int rows, int classes, double spre
 {
     struct bench_tensor *logits = op_bench_tensor(b, DTYPE_F32, rows, 1, 1, classes, spread);
     struct bench_tensor *targets = op_bench_tensor(b, DTYPE_F32, rows, 1, 1, classes, 1.0);
-    struct bench_tensor *loss = vector(b, 1, 0.0);
+    struct bench_tensor *loss = op_cases__vector(b, 1, 0.0);
     struct bench_tensor *dlogits = op_bench_tensor(b, DTYPE_F32, rows, 1, 1, classes, 0.0);
     for (int n = 0; n < rows; n++) {
         /* Smoothed labels; every fourth row has no target, as the place of a bad image. */
@@ -430,7 +263,7 @@ void op_case_softmax_loss(struct op_bench *b, int rows, int classes, double spre
         }
     }
     op_bench_upload(b, targets);
-    double *want = doubles(dlogits->count);
+    double *want = op_cases__doubles(dlogits->count);
     double want_loss = reference_softmax_loss(logits->values, targets->values, rows, classes, want);
     struct op_desc desc = {.kind = OP_SOFTMAX_LOSS, .label = "case loss"};
     desc.u.loss = (struct op_softmax_loss){
@@ -458,12 +291,12 @@ void op_case_ingest(struct op_bench *b, int n, int h, int w, int channels, bool 
                                        .to = to->tensor,
                                        .scale = {0.0157F, 0.02F, 0.5F},
                                        .offset = {-2.0F, 1.5F, 0.25F}};
-    double *want = doubles(to->count);
+    double *want = op_cases__doubles(to->count);
     reference_ingest(from->values, want, from->count / 3, channels, desc.u.ingest.scale,
                      desc.u.ingest.offset);
     op_bench_run(b, &desc);
     op_bench_compare_as(b, to, want, OP_RESULT_POINTWISE, "ingest");
-    double *got = doubles(to->count);
+    double *got = op_cases__doubles(to->count);
     op_bench_fetch(b, to, got);
     for (size_t i = 0; i < to->count; i++) {
         if (i % (size_t)channels >= 3) {
@@ -479,9 +312,9 @@ void op_case_bias_backward(struct op_bench *b, int n, int h, int w, int c)
 {
     struct bench_tensor *dy = op_bench_tensor(b, b->dtype, n, h, w, c, 1.0);
     shift(b, dy);
-    struct bench_tensor *db = vector(b, c, 0.0);
-    double *want = doubles(db->count);
-    reference_bias_backward(dy->values, shape_of(dy), want);
+    struct bench_tensor *db = op_cases__vector(b, c, 0.0);
+    double *want = op_cases__doubles(db->count);
+    reference_bias_backward(dy->values, op_cases__shape(dy), want);
     struct op_desc desc = {.kind = OP_BIAS_BACKWARD, .label = "case bias backward"};
     desc.u.bias = (struct op_bias_backward){.dy = dy->tensor, .db = db->tensor};
     op_bench_run(b, &desc);
@@ -499,7 +332,7 @@ void op_case_relu_backward(struct op_bench *b, int n, int h, int w, int c, bool 
     op_bench_upload(b, y);
     struct bench_tensor *dy = op_bench_tensor(b, b->dtype, n, h, w, c, 1.0);
     struct bench_tensor *dx = in_place ? dy : op_bench_tensor(b, b->dtype, n, h, w, c, 0.0);
-    double *want = doubles(dx->count);
+    double *want = op_cases__doubles(dx->count);
     reference_relu_backward(y->values, dy->values, want, dx->count);
     struct op_desc desc = {.kind = OP_RELU_BACKWARD, .label = "case relu backward"};
     desc.u.relu = (struct op_relu_backward){.y = y->tensor, .dy = dy->tensor, .dx = dx->tensor};
@@ -514,7 +347,7 @@ void op_case_add(struct op_bench *b, int n, int h, int w, int c, bool in_place)
     struct bench_tensor *left = op_bench_tensor(b, b->dtype, n, h, w, c, 1.0);
     struct bench_tensor *right = op_bench_tensor(b, b->dtype, n, h, w, c, 1.0);
     struct bench_tensor *y = in_place ? left : op_bench_tensor(b, b->dtype, n, h, w, c, 0.0);
-    double *want = doubles(y->count);
+    double *want = op_cases__doubles(y->count);
     reference_add(left->values, right->values, want, y->count);
     struct op_desc desc = {.kind = OP_ADD, .label = "case add"};
     desc.u.add = (struct op_add){.a = left->tensor, .b = right->tensor, .y = y->tensor};
@@ -526,10 +359,10 @@ void op_case_add(struct op_bench *b, int n, int h, int w, int c, bool in_place)
 
 void op_case_cast(struct op_bench *b, int count)
 {
-    struct bench_tensor *wide = vector(b, count, 3.0);
+    struct bench_tensor *wide = op_cases__vector(b, count, 3.0);
     struct bench_tensor *narrow = op_bench_tensor(b, DTYPE_BF16, 1, 1, 1, count, 0.0);
-    struct bench_tensor *back = vector(b, count, 0.0);
-    double *want = doubles(wide->count);
+    struct bench_tensor *back = op_cases__vector(b, count, 0.0);
+    double *want = op_cases__doubles(wide->count);
     for (size_t i = 0; i < wide->count; i++) {
         want[i] = reference_round_bf16(wide->values[i]);
     }
@@ -543,116 +376,5 @@ void op_case_cast(struct op_bench *b, int count)
     /* Exact: rounding to the nearest is one right value. */
     op_bench_compare_as(b, back, want, OP_RESULT_EXACT, "cast to float32");
     free(want);
-    op_bench_reset(b);
-}
-
-/* --- Updates ---------------------------------------------------------------------------------- */
-
-/* The change of the parameters, and their shadow, which is what the device has, rounded. */
-static void compare_change(struct op_bench *b, const struct bench_tensor *p, const double *before,
-                           const double *want_before, const struct bench_tensor *shadow)
-{
-    double *now = doubles(p->count), *change = doubles(p->count), *want = doubles(p->count);
-    op_bench_fetch(b, p, now);
-    for (size_t i = 0; i < p->count; i++) {
-        change[i] = now[i] - before[i];
-        want[i] = p->values[i] - want_before[i];
-    }
-    if (b->bounds) {
-        op_bench_compare_values(b, &p->tensor, change, want, OP_RESULT_CHANGE, "update: change");
-    }
-    if (shadow) {
-        for (size_t i = 0; i < p->count; i++) {
-            want[i] = reference_round_bf16(now[i]);
-        }
-        op_bench_compare_as(b, shadow, want, OP_RESULT_EXACT, "update: shadow");
-    }
-    free(now);
-    free(change);
-    free(want);
-}
-
-void op_case_sgd(struct op_bench *b, int count, bool decays, bool nesterov, bool with_shadow)
-{
-    struct bench_tensor *p = vector(b, count, 1.0);
-    struct bench_tensor *velocity = vector(b, count, 0.1);
-    struct bench_tensor *shadow = op_bench_tensor(b, DTYPE_BF16, 1, 1, 1, count, 0.0);
-    struct bench_tensor *g = op_bench_tensor(b, b->dtype, 1, 1, 1, count, 1.0);
-    struct step_scalars scalars = {.momentum = 0.9F, .decay = 0.01F};
-    struct bench_tensor *s = scalars_tensor(b, &scalars);
-    struct op_desc desc = {.kind = OP_SGD, .label = "case sgd"};
-    desc.u.update = (struct op_update){.parameters = p->tensor,
-                                       .gradient = g->tensor,
-                                       .first = velocity->tensor,
-                                       .scalars = s->tensor,
-                                       .decays = decays,
-                                       .nesterov = nesterov};
-    if (with_shadow) {
-        desc.u.update.shadow = shadow->tensor;
-    }
-    double *before = doubles(p->count), *want_before = doubles(p->count);
-    for (int step = 1; step <= 3; step++) {
-        scalars.rate = 0.1F * (float)step;
-        op_bench_put_scalars(b, s, &scalars);
-        op_bench_fetch(b, p, before);
-        memcpy(want_before, p->values, p->count * sizeof *want_before);
-        reference_sgd(p->values, g->values, velocity->values, p->count, (double)scalars.rate,
-                      (double)scalars.momentum, decays ? (double)scalars.decay : 0.0, nesterov);
-        op_bench_run(b, &desc);
-        op_bench_compare_as(b, velocity, velocity->values, OP_RESULT_UPDATE, "sgd: velocity");
-        op_bench_compare_as(b, p, p->values, OP_RESULT_UPDATE, "sgd: parameters");
-        compare_change(b, p, before, want_before, with_shadow ? shadow : NULL);
-    }
-    free(before);
-    free(want_before);
-    op_bench_reset(b);
-}
-
-void op_case_adamw(struct op_bench *b, int count, bool decays, bool with_shadow)
-{
-    const double rate = 0.01, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, decay = 0.05;
-    struct bench_tensor *p = vector(b, count, 1.0);
-    struct bench_tensor *first = vector(b, count, 1.0);
-    struct bench_tensor *second = vector(b, count, 1.0);
-    double *before = doubles((size_t)count), *want_before = doubles((size_t)count);
-    struct bench_tensor *shadow = op_bench_tensor(b, DTYPE_BF16, 1, 1, 1, count, 0.0);
-    struct bench_tensor *g = op_bench_tensor(b, b->dtype, 1, 1, 1, count, 1.0);
-    memset(first->values, 0, first->count * sizeof *first->values);
-    memset(second->values, 0, second->count * sizeof *second->values);
-    op_bench_upload(b, first);
-    op_bench_upload(b, second);
-    struct step_scalars scalars = {.beta1 = (float)beta1,
-                                   .beta2 = (float)beta2,
-                                   .one_minus_beta1 = (float)(1.0 - beta1),
-                                   .one_minus_beta2 = (float)(1.0 - beta2),
-                                   .epsilon = (float)epsilon,
-                                   .decay_factor = (float)(1.0 - rate * decay)};
-    struct bench_tensor *s = scalars_tensor(b, &scalars);
-    struct op_desc desc = {.kind = OP_ADAMW, .label = "case adamw"};
-    desc.u.update = (struct op_update){.parameters = p->tensor,
-                                       .gradient = g->tensor,
-                                       .first = first->tensor,
-                                       .second = second->tensor,
-                                       .scalars = s->tensor,
-                                       .decays = decays};
-    if (with_shadow) {
-        desc.u.update.shadow = shadow->tensor;
-    }
-    for (int step = 1; step <= 3; step++) {
-        scalars.step_size = (float)(rate / (1.0 - pow(beta1, step)));
-        scalars.second_scale = (float)(1.0 / sqrt(1.0 - pow(beta2, step)));
-        op_bench_put_scalars(b, s, &scalars);
-        op_bench_fetch(b, p, before);
-        memcpy(want_before, p->values, p->count * sizeof *want_before);
-        reference_adamw(p->values, g->values, first->values, second->values, p->count, rate, beta1,
-                        beta2, epsilon, decays ? decay : 0.0, step);
-        op_bench_run(b, &desc);
-        op_bench_compare_as(b, first, first->values, OP_RESULT_UPDATE, "adamw: first");
-        op_bench_compare_as(b, second, second->values, OP_RESULT_UPDATE, "adamw: second");
-        op_bench_compare_as(b, p, p->values, OP_RESULT_UPDATE, "adamw: parameters");
-        compare_change(b, p, before, want_before, with_shadow ? shadow : NULL);
-    }
-    free(before);
-    free(want_before);
     op_bench_reset(b);
 }
