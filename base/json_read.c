@@ -34,42 +34,6 @@ struct list {
     size_t count, room;
 };
 
-size_t json__utf8_length(const unsigned char *text, size_t left)
-{
-    if (left == 0) {
-        return 0;
-    }
-    const unsigned char first = text[0];
-    if (first < 0x80) {
-        return 1;
-    }
-    /* The range of the second byte shuts out overlong forms, surrogates and what is past U+10FFFF. */
-    size_t length;
-    unsigned char low = 0x80, high = 0xBF;
-    if (first >= 0xC2 && first <= 0xDF) {
-        length = 2;
-    } else if (first >= 0xE0 && first <= 0xEF) {
-        length = 3;
-        low = first == 0xE0 ? 0xA0 : 0x80;
-        high = first == 0xED ? 0x9F : 0xBF;
-    } else if (first >= 0xF0 && first <= 0xF4) {
-        length = 4;
-        low = first == 0xF0 ? 0x90 : 0x80;
-        high = first == 0xF4 ? 0x8F : 0xBF;
-    } else {
-        return 0;
-    }
-    if (left < length || text[1] < low || text[1] > high) {
-        return 0;
-    }
-    for (size_t i = 2; i < length; i++) {
-        if ((text[i] & 0xC0) != 0x80) {
-            return 0;
-        }
-    }
-    return length;
-}
-
 static void *take(struct json_document *document, size_t bytes)
 {
     const size_t unit = sizeof(max_align_t);
@@ -157,30 +121,6 @@ MUST_USE static enum status read_hex4(struct reader *reader, uint32_t *out)
     return STATUS_OK;
 }
 
-static size_t put_utf8(char *out, uint32_t code)
-{
-    if (code < 0x80) {
-        out[0] = (char)code;
-        return 1;
-    }
-    if (code < 0x800) {
-        out[0] = (char)(0xC0 | code >> 6);
-        out[1] = (char)(0x80 | (code & 0x3F));
-        return 2;
-    }
-    if (code < 0x10000) {
-        out[0] = (char)(0xE0 | code >> 12);
-        out[1] = (char)(0x80 | (code >> 6 & 0x3F));
-        out[2] = (char)(0x80 | (code & 0x3F));
-        return 3;
-    }
-    out[0] = (char)(0xF0 | code >> 18);
-    out[1] = (char)(0x80 | (code >> 12 & 0x3F));
-    out[2] = (char)(0x80 | (code >> 6 & 0x3F));
-    out[3] = (char)(0x80 | (code & 0x3F));
-    return 4;
-}
-
 /* After a backslash: one escape, appended to out. */
 MUST_USE static enum status read_escape(struct reader *reader, char *out, size_t *length)
 {
@@ -217,7 +157,7 @@ MUST_USE static enum status read_escape(struct reader *reader, char *out, size_t
     } else if (code == 0) {
         return fail_at(reader, begin, "a zero character in a string");
     }
-    *length = put_utf8(out, code);
+    *length = json__put_utf8(out, code);
     return STATUS_OK;
 }
 
@@ -527,43 +467,4 @@ void json_document_destroy(json_document **document)
 const struct json_value *json_root(const json_document *document)
 {
     return &document->root;
-}
-
-const struct json_value *json_member(const struct json_value *object, const char *name)
-{
-    if (object == NULL || object->kind != JSON_OBJECT) {
-        return NULL;
-    }
-    for (size_t i = 0; i < object->count; i++) {
-        if (strcmp(object->names[i], name) == 0) {
-            return &object->items[i];
-        }
-    }
-    return NULL;
-}
-
-double json_member_double(const struct json_value *object, const char *name, double fallback)
-{
-    const struct json_value *value = json_member(object, name);
-    return value != NULL && value->kind == JSON_NUMBER ? value->number : fallback;
-}
-
-int64_t json_member_int(const struct json_value *object, const char *name, int64_t fallback)
-{
-    const struct json_value *value = json_member(object, name);
-    return value != NULL && value->kind == JSON_NUMBER && value->is_integer ? value->integer
-                                                                            : fallback;
-}
-
-const char *json_member_string(const struct json_value *object, const char *name,
-                               const char *fallback)
-{
-    const struct json_value *value = json_member(object, name);
-    return value != NULL && value->kind == JSON_STRING ? value->string : fallback;
-}
-
-bool json_member_bool(const struct json_value *object, const char *name, bool fallback)
-{
-    const struct json_value *value = json_member(object, name);
-    return value != NULL && value->kind == JSON_BOOL ? value->boolean : fallback;
 }
