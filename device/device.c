@@ -98,10 +98,10 @@ enum status device_open(const struct device_settings *given, device **out)
             return status;
         }
         if (wanted.cuda_only != NULL) {
-            log_warn("training on the CPU, where %s has no effect: %s", wanted.cuda_only,
+            log_warn("running on the CPU, which has no use for %s: %s", wanted.cuda_only,
                      status_message());
         } else {
-            log_info("training on the CPU: %s", status_message());
+            log_info("running on the CPU: %s", status_message());
         }
         status_clear();
         return device__open_host(settings, out);

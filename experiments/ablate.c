@@ -184,6 +184,22 @@ static enum status keep_runs(struct ablation *a, int round)
     return STATUS_OK;
 }
 
+/* Images that came, went or changed their size since the first round make another experiment. */
+static enum status check_data(const struct ablation *a, int round)
+{
+    for (size_t c = 0; c < a->cells.count; c++) {
+        const char *first = json_member_string(a->runs[0][c], "data_fingerprint", "");
+        const char *now = json_member_string(a->runs[round][c], "data_fingerprint", "");
+        if (first[0] && strcmp(first, now) != 0) {
+            return FAIL(STATUS_INVALID,
+                        "the images of --data %s changed since round 1 (names, classes or sizes): "
+                        "put them back as they were, or begin a new result with --overwrite",
+                        a->job.dataset.data);
+        }
+    }
+    return STATUS_OK;
+}
+
 /* What the round's process does not know of is its own start and end. */
 static void keep_spent(struct ablation *a, int round, double wall_s)
 {
@@ -221,14 +237,17 @@ static enum status run_rounds(struct ablation *a)
         snprintf(progress, sizeof progress, "round %d of %d: %zu cells", round + 1, a->rounds,
                  a->cells.count);
         log_progress(progress);
-        const enum status status = ask(a, "round", write_round_request, round, &a->answers[round]);
+        enum status status = ask(a, "round", write_round_request, round, &a->answers[round]);
         log_progress(NULL);
+        if (status == STATUS_OK) {
+            TRY(keep_runs(a, round));
+            status = check_data(a, round);
+        }
         if (status != STATUS_OK && status != STATUS_MISMATCH) {
             status_prefix("%d of %d rounds are in %s/result.json (--resume %s goes on)", round,
                           a->rounds, a->settings->out, a->settings->out);
         }
         TRY(status);
-        TRY(keep_runs(a, round));
         a->rounds_done++;
         if (round == 0 && ablate__has_arithmetic(a)) {
             /* From now on every cell must find its plans among these. */
@@ -289,6 +308,29 @@ static bool holds_no_round(const char *path)
     return none;
 }
 
+/* An axis that the host device has no use for makes cells that are all the same. */
+static enum status check_axes(const struct ablation *a, bool on_host)
+{
+    static const char *const cuda_only[] = {"deterministic", "capture", "spin", "workspace"};
+    for (size_t c = 0; on_host && c < a->cells.count; c++) {
+        for (size_t i = 0; i < a->cells.cells[c].change_count; i++) {
+            const struct cell_change *change = &a->cells.cells[c].changes[i];
+            bool idle =
+                strcmp(change->option, "precision") == 0 && strcmp(change->value, "tf32") == 0;
+            for (size_t n = 0; n < sizeof cuda_only / sizeof cuda_only[0]; n++) {
+                idle = idle || strcmp(change->option, cuda_only[n]) == 0;
+            }
+            if (idle) {
+                return FAIL(STATUS_USAGE,
+                            "--axis %s=%s has no effect on the CPU: take another axis, or a GPU by "
+                            "--device cuda",
+                            change->option, change->value);
+            }
+        }
+    }
+    return STATUS_OK;
+}
+
 static enum status begin(struct ablation *a)
 {
     char path[PATH_BYTES];
@@ -316,6 +358,7 @@ static enum status begin(struct ablation *a)
     if (!a->found || !a->facts) {
         return FAIL(STATUS_INTERNAL, "the ceilings came back empty");
     }
+    TRY(check_axes(a, resolved_job(a).device.kind == DEVICE_HOST));
     ablate__take_facts(a, 0);
     TRY(ablate__plan(a));
     order_fill((int)a->cells.count, a->rounds, a->settings->order_seed, a->order);
@@ -335,6 +378,7 @@ static enum status run(struct ablation *a)
         TRY(peer_read(settings->peer, &a->peers));
     }
     TRY(cells_choose(&settings->cells, &a->cells));
+    TRY(check_axes(a, a->job.device.kind == DEVICE_HOST));
     if (settings->resume) {
         TRY(ablate__go_on(a));
     } else {

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "experiments/ablate_internal.h"
 #include "trainer/job.h"
+#include "trainer/options.h"
 
 #define PATH_BYTES 4096
 #define MOST_RESULT_BYTES ((size_t)1 << 30)
@@ -19,6 +20,19 @@ static void write_value(void *context, struct json_writer *writer)
     }
 }
 
+/* The first setting in which two texts of a job differ, as it stands in the second. */
+static void find_changed(const char *now, const char *then, char *text, size_t bytes)
+{
+    const char *line = then;
+    size_t i = 0;
+    while (now[i] && now[i] == then[i]) {
+        i++;
+        line = then[i - 1] == ',' && then[i] == '"' ? &then[i] : line;
+    }
+    line += strspn(line, "{");
+    snprintf(text, bytes, "%.*s", (int)strcspn(line, ",}"), line);
+}
+
 static enum status check_same_job(const struct ablation *a, const struct json_value *root)
 {
     const struct json_value *job = json_member(root, "job");
@@ -28,9 +42,12 @@ static enum status check_same_job(const struct ablation *a, const struct json_va
         status = job_json_text(write_value, &job, &then);
     }
     if (status == STATUS_OK && strcmp(now, then) != 0) {
-        status =
-            FAIL(STATUS_INVALID, "the earlier result was measured with other settings; give the "
-                                 "same flags, or --overwrite to begin anew");
+        char changed[200];
+        find_changed(now, then, changed, sizeof changed);
+        status = FAIL(STATUS_INVALID,
+                      "%s/result.json was measured with other settings (it has %s); give the same "
+                      "flags, or --overwrite in place of --resume to begin anew",
+                      a->settings->out, changed);
     }
     free(now);
     free(then);
@@ -54,9 +71,37 @@ static enum status read_earlier(struct ablation *a)
     const enum status status = json_parse(text, bytes, &a->earlier);
     free(text);
     if (status != STATUS_OK) {
-        status_prefix("%s", path);
+        status_prefix("%s is cut or no result; --overwrite in place of --resume begins anew", path);
     }
     return status;
+}
+
+/* Options that were given and would have no effect, since what was begun with others goes on. */
+static enum status check_protocol(const struct ablate_settings *settings,
+                                  const struct json_value *protocol)
+{
+    const struct {
+        const char *name, *member;
+        double now;
+    } kept[] = {{"seconds", "seconds", settings->seconds},
+                {"settle", "settle_s", settings->settle_s},
+                {"matters", "matters", settings->matters}};
+    for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
+        const double then = json_member_double(protocol, kept[i].member, kept[i].now);
+        if (options_was_given(kept[i].name) && then != kept[i].now) {
+            return FAIL(STATUS_INVALID,
+                        "%s/result.json was begun with --%s %g, and goes on with it: leave out "
+                        "--%s %g, or give --overwrite in place of --resume to begin anew",
+                        settings->out, kept[i].name, then, kept[i].name, kept[i].now);
+        }
+    }
+    if (options_was_given("order-seed") && result_read_seed(protocol) != settings->order_seed) {
+        return FAIL(STATUS_INVALID,
+                    "%s/result.json was begun with another --order-seed, and goes "
+                    "on with it: leave it out",
+                    settings->out);
+    }
+    return STATUS_OK;
 }
 
 /* What was fixed before the first round stays as it was, whatever is asked for now. */
@@ -66,12 +111,16 @@ static enum status take_protocol(struct ablation *a, const struct json_value *ro
     struct ablate_settings *own = &a->own;
     const int64_t limit = json_member_int(json_member(root, "job"), "limit-samples", 0);
     a->rounds = (int)json_member_int(protocol, "rounds", 0);
-    a->rounds_done = (int)json_member_int(protocol, "rounds_done", 0);
+    a->rounds_done = (int)json_member_int(protocol, "rounds_done", -1);
     a->epochs = (int)json_member_int(protocol, "epochs", 0);
     if (!a->found || !a->facts || a->rounds < 1 || a->rounds > RESULT_MAX_ROUNDS ||
         a->rounds_done < 0 || a->rounds_done > a->rounds || a->epochs < 1) {
-        return FAIL(STATUS_INVALID, "the earlier result is not understood");
+        return FAIL(STATUS_INVALID,
+                    "%s/result.json is no result of `pinline ablate` that can go on: it lacks its "
+                    "protocol, ceilings or facts; --overwrite in place of --resume begins anew",
+                    own->out);
     }
+    TRY(check_protocol(own, protocol));
     if ((own->rounds > 0 && own->rounds != a->rounds) ||
         (own->epochs > 0 && own->epochs != a->epochs) ||
         (a->job.dataset.limit_samples > 0 && (int64_t)a->job.dataset.limit_samples != limit)) {
@@ -150,7 +199,12 @@ static enum status take_earlier_rounds(struct ablation *a, const struct json_val
         const struct json_value *runs = json_member(cell, "rounds");
         if (!runs || cells->count != a->cells.count ||
             strcmp(json_member_string(cell, "name", ""), a->cells.cells[c].name) != 0) {
-            return FAIL(STATUS_INVALID, "the earlier result has other cells");
+            return FAIL(STATUS_INVALID,
+                        "%s/result.json has other cells (\"%s\" where \"%s\" was asked for); give "
+                        "the same --cells, --copy-stream, --axis and --again, or --overwrite in "
+                        "place of --resume to begin anew",
+                        a->settings->out, json_member_string(cell, "name", "none"),
+                        a->cells.cells[c].name);
         }
         for (size_t i = 0; i < runs->count && i < (size_t)a->rounds_done; i++) {
             a->runs[i][c] = &runs->items[i];
@@ -159,8 +213,10 @@ static enum status take_earlier_rounds(struct ablation *a, const struct json_val
     for (int round = 0; round < a->rounds_done; round++) {
         for (size_t c = 0; c < a->cells.count; c++) {
             if (!a->runs[round][c]) {
-                return FAIL(STATUS_INVALID, "the earlier result lacks a run of round %d",
-                            round + 1);
+                return FAIL(STATUS_INVALID,
+                            "%s/result.json lacks a run of round %d; --overwrite in place of "
+                            "--resume begins anew",
+                            a->settings->out, round + 1);
             }
         }
     }

@@ -185,6 +185,30 @@ static enum status take_resumed(void)
     return STATUS_OK;
 }
 
+/* What would be found at the end, or never. */
+static enum status check_trace(void)
+{
+    bool timed = settings.job.timing;
+    for (size_t i = 0; i < CELLS_MAX_AXES && settings.cells.axes[i]; i++) {
+        timed = timed || strncmp(settings.cells.axes[i], "timing=", 7) == 0;
+    }
+    if (settings.trace && !timed) {
+        return FAIL(STATUS_USAGE, "--trace shows the times of steps and copies, and --no-timing "
+                                  "takes none: leave one of them out");
+    }
+    char *folder = settings.trace ? file_folder(settings.trace) : NULL;
+    struct stat found;
+    if (folder && (stat(folder, &found) != 0 || !S_ISDIR(found.st_mode))) {
+        const enum status status = FAIL(
+            STATUS_NOT_FOUND, "--trace %s: there is no folder %s; make it, or name another file",
+            settings.trace, folder);
+        free(folder);
+        return status;
+    }
+    free(folder);
+    return STATUS_OK;
+}
+
 static enum status run(char **operands, size_t operand_count)
 {
     (void)operands;
@@ -207,6 +231,11 @@ static enum status run(char **operands, size_t operand_count)
     if (settings.resume && settings.predict_only) {
         return FAIL(STATUS_USAGE, "--resume goes on with rounds, and --predict-only runs none");
     }
+    if (settings.epochs > 0 && options_was_given("seconds")) {
+        return FAIL(STATUS_USAGE, "--epochs is the number of epochs that --seconds would choose: "
+                                  "leave one of them out");
+    }
+    TRY(check_trace());
     if (settings.resume) {
         TRY(take_resumed());
     }

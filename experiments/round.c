@@ -268,6 +268,8 @@ static void write_run(const struct cell_run *run, const struct round_totals *tot
     json_hex64(writer, weights_hash);
     json_key(writer, "plans_hash");
     json_hex64(writer, run->plans_hash);
+    json_key(writer, "data_fingerprint");
+    json_hex64(writer, job->train_fingerprint);
     write_spent(&run->spent, writer);
     struct loader_counters now;
     loader_read_counters(job->train_loader, &now);

@@ -342,6 +342,36 @@ try_using() {
         "${cells[@]}" --resume ablation --out elsewhere
     says 1 "ablate --resume of nothing" '--resume nowhere.*nowhere/result.json' ablate \
         "${cells[@]}" --resume nowhere
+    says 1 "ablate --resume with another setting names it" '"shuffle":true' ablate "${cells[@]}" \
+        --resume ablation --no-shuffle
+    says 1 "ablate --resume with another --matters" '--matters 0.02, and goes on with it' ablate \
+        "${cells[@]}" --resume ablation --matters 5%
+    says 1 "ablate --resume with other cells names them" '"both" where "default again"' ablate \
+        "${cells[@]/default,both/default,default}" --resume ablation
+    says 2 "ablate: --epochs and --seconds" '--epochs.*--seconds' ablate "${cells[@]}" --seconds 1
+    says 1 "ablate --trace in no folder is told before a round" 'nowhere/t.json.*no folder' ablate \
+        "${cells[@]}" --out untraced --trace nowhere/t.json
+    holds "ablate --trace in no folder runs nothing" test ! -e untraced
+    says 2 "ablate --trace without times" '--trace.*--no-timing' ablate "${cells[@]}" \
+        --out untraced --trace t.json --no-timing
+    says 2 "ablate --axis that the CPU has no use for" '--axis workspace=1.*--device cuda' ablate \
+        "${cells[@]}" --out untraced --axis workspace=1,2
+    # A set that changed is another experiment: named as such, and not as cells that disagree.
+    copy_set moving
+    cells[1]=moving
+    ends 0 "ablate of a set that will change" ablate "${cells[@]}" --out moved
+    sed -i 's/"rounds_done": 2/"rounds_done": 1/' moved/result.json
+    cp "$(find moving/train/cross -name '*.png' | head -n 1)" moving/train/cross/added.png
+    says 1 "ablate of a set that changed" '1 of 2 rounds.*--data moving changed since round 1' \
+        ablate "${cells[@]}" --resume moved
+    rm moving/train/cross/added.png
+    ends 0 "ablate of a set that was put back" ablate "${cells[@]}" --resume moved
+    sed -i '/"rounds_done"/d' moved/result.json
+    says 1 "ablate --resume of half a result" 'moved/result.json.*lacks its protocol' ablate \
+        "${cells[@]}" --resume moved
+    head -c 1000 ablation/result.json >moved/result.json
+    says 1 "ablate --resume of a cut result" 'moved/result.json is cut.*--overwrite' ablate \
+        "${cells[@]}" --resume moved
     ends 0 "compare" compare ablation/result.json ablation/result.json
     ends 0 "doctor" doctor
     prints "doctor lists CPUs" 'CPU: '
@@ -641,14 +671,14 @@ wrong_runs() {
         # What the CPU cannot do is told where it takes over, and what it can do is not.
         call train --data set "${small[@]:2}" --model probe --epochs 1 --out unasked \
             --precision tf32 --workspace 1GiB --plan-cache plans.json --no-capture
-        holds "--device auto without a GPU names what has no effect" grep -q "warning: training on \
-the CPU, where --precision tf32, --no-capture, --workspace, --plan-cache has no effect: ." err
-        says 0 "--device auto without a GPU" 'training on the CPU: ' train --data set \
+        holds "--device auto without a GPU names what has no effect" grep -q "warning: running on \
+the CPU, which has no use for --precision tf32, --no-capture, --workspace, --plan-cache: ." err
+        says 0 "--device auto without a GPU" 'running on the CPU: ' train --data set \
             "${small[@]:2}" --model probe --epochs 1 --out unasked --overwrite --precision bf16
-        holds "bfloat16 has an effect on the CPU" sh -c '! grep "no effect" err'
+        holds "bfloat16 has an effect on the CPU" sh -c '! grep "no use" err'
         call ablate --data set "${probe[@]:2}" --predict-only --ceiling-seconds 0.02 --out unasked \
             --overwrite --spin
-        holds "ablate --device auto without a GPU names it too" grep -q 'where --spin has no' err
+        holds "ablate --device auto without a GPU names it too" grep -q 'no use for --spin: ' err
     fi
 }
 # As root, files that forbid are read and written nevertheless: another user tries.
