@@ -156,6 +156,23 @@ static void collect(const struct ablation *a, const struct both_kinds *now,
     }
 }
 
+/* " (1.23 ms beside page-locked slots)" where that differs by more than 5 %, otherwise "". */
+static const char *with_locked(double pageable_s, double locked_s, const char *where, char *text,
+                               size_t bytes)
+{
+    text[0] = '\0';
+    if (locked_s > 1.05 * pageable_s || locked_s < 0.95 * pageable_s) {
+        snprintf(text, bytes, " (%.2f ms%s)", locked_s * 1e3, where);
+    }
+    return text;
+}
+
+static bool on_host(const struct ablation *a)
+{
+    const struct json_value *on = ablate__from_ceilings(a, "device");
+    return strcmp(json_member_string(on, "kind", ""), "host") == 0;
+}
+
 static void describe(const struct ablation *a, const struct both_kinds *kinds,
                      enum predict_bound bound, enum predict_bound best_bound, char *text,
                      size_t bytes)
@@ -165,17 +182,24 @@ static void describe(const struct ablation *a, const struct both_kinds *kinds,
         "the loader would be next", "copying would still be it", "the step would be next",
         "the host's issuing would be next", "copying and the step would be"};
     const double best_s = seconds_of(kinds, &best), default_s = seconds_of(kinds, &plain);
-    const double busy = best_s > 0 ? 100 * now->step_s / best_s : 0;
+    char locked_loader[80], locked_step[80];
     switch (bound) {
-    case PREDICT_LOADER:
-        snprintf(
-            text, bytes,
-            "The loader bounds this job: a batch takes %.2f ms to read and decode with %d "
-            "workers, the step %.2f ms, so the GPU works %.0f %% of the time at best, whatever "
-            "the flags",
-            now->loader_s * 1e3, a->job.loader.num_workers, now->step_s * 1e3,
-            busy < 100 ? busy : 100);
+    case PREDICT_LOADER: {
+        const double busy = best_s > 0 ? 100 * kinds->locked.step_s / best_s : 0;
+        snprintf(text, bytes,
+                 "The loader bounds this job: a batch takes %.2f ms to read and decode with %d "
+                 "worker%s%s, the step %.2f ms%s, so the %s works %.0f %% of the time at best, "
+                 "whatever the flags",
+                 now->loader_s * 1e3, a->job.loader.num_workers,
+                 a->job.loader.num_workers == 1 ? "" : "s",
+                 with_locked(now->loader_s, kinds->locked.loader_s, " into page-locked slots",
+                             locked_loader, sizeof locked_loader),
+                 now->step_s * 1e3,
+                 with_locked(now->step_s, kinds->locked.step_s, " beside page-locked slots",
+                             locked_step, sizeof locked_step),
+                 on_host(a) ? "device" : "GPU", busy < 100 ? busy : 100);
         break;
+    }
     case PREDICT_COPY:
     case PREDICT_SERIAL:
         snprintf(
@@ -191,20 +215,15 @@ static void describe(const struct ablation *a, const struct both_kinds *kinds,
                  "The host bounds this job: issuing a step takes %.2f ms, the step itself %.2f ms",
                  now->issue_s * 1e3, now->step_s * 1e3);
         break;
-    case PREDICT_COMPUTE: {
-        char otherwise[80] = "";
-        const double locked_s = kinds->locked.step_s;
-        if (locked_s > 1.05 * now->step_s || locked_s < 0.95 * now->step_s) {
-            snprintf(otherwise, sizeof otherwise, " (%.2f ms beside page-locked slots)",
-                     locked_s * 1e3);
-        }
+    case PREDICT_COMPUTE:
         snprintf(text, bytes,
                  "The step bounds this job: it takes %.2f ms a batch%s, the loader %.2f ms, a copy "
                  "%.2f ms pageable and %.2f ms page-locked",
-                 now->step_s * 1e3, otherwise, now->loader_s * 1e3, now->copy_pageable_s * 1e3,
-                 now->copy_locked_s * 1e3);
+                 now->step_s * 1e3,
+                 with_locked(now->step_s, kinds->locked.step_s, " beside page-locked slots",
+                             locked_step, sizeof locked_step),
+                 now->loader_s * 1e3, now->copy_pageable_s * 1e3, now->copy_locked_s * 1e3);
         break;
-    }
     }
 }
 

@@ -114,6 +114,15 @@ static void print_effect(const struct effect *effect, const struct axis *axis, F
             zero, axis_place(axis, 1 + axis->matters) - zero, zero, zero,
             axis_place(axis, effect->ratio.low), axis_place(axis, effect->ratio.high), colour, at,
             colour);
+    if (effect->ratio.low < 1 - axis->left) {
+        fprintf(out, "<text x=\"0\" y=\"19\" font-size=\"20\" fill=\"%s\">&#8249;</text>", colour);
+    }
+    if (effect->ratio.high > 1 + axis->right) {
+        fprintf(out,
+                "<text x=\"100%%\" y=\"19\" font-size=\"20\" text-anchor=\"end\" "
+                "fill=\"%s\">&#8250;</text>",
+                colour);
+    }
     snprintf(value, sizeof value, "%+.1f&nbsp;%%", report__percent(effect->ratio.ratio));
     report__html_end_row(out, value);
 }
@@ -129,11 +138,13 @@ static void print_effects(const struct result_view *view, FILE *out)
     for (size_t i = 0; i < view->effect_count; i++) {
         axis.left = fmax(axis.left, fmin(1 - view->effects[i].ratio.low, axis.right));
     }
-    fprintf(out,
-            "<h2>What each is worth, in samples per second</h2><p class=\"soft\">Points are mean "
-            "ratios over rounds, lines their intervals, from %+.0f to %+.0f&nbsp;%%; the shaded "
-            "part is less than the %.3g&nbsp;%% that matter.</p>\n",
-            -100 * axis.left, 100 * axis.right, 100 * view->matters);
+    fprintf(
+        out,
+        "<h2>What each is worth, in samples per second</h2><p class=\"soft\">Points are mean "
+        "ratios over rounds, lines their intervals, from %+.0f to %+.0f&nbsp;%%, with &#8249; or "
+        "&#8250; where one goes on; the shaded "
+        "part is less than the %.3g&nbsp;%% that matter.</p>\n",
+        -100 * axis.left, 100 * axis.right, 100 * view->matters);
     for (size_t i = 0; i < view->effect_count; i++) {
         print_effect(&view->effects[i], &axis, out);
     }

@@ -74,10 +74,14 @@ static void print_machine(const struct result_view *view, FILE *out)
     fprintf(out, "%s%s", text, text[0] ? " " : "");
     report__cost_text(view, text, sizeof text);
     fprintf(out, "%s %s\n\n", text, report__bits_text(view));
-    fprintf(out, "Driver %s, CUDA %s, cuDNN %s; %s, %lld CPUs allowed; pinline %s.\n\n    %s\n\n",
-            json_member_string(device_facts, "driver", "-"),
-            json_member_string(device_facts, "runtime", "-"),
-            json_member_string(device_facts, "cudnn", "-"), json_member_string(machine, "cpu", "-"),
+    if (strcmp(json_member_string(device_facts, "kind", ""), "host") != 0) {
+        fprintf(out, "Driver %s, CUDA %s, cuDNN %s; ",
+                json_member_string(device_facts, "driver", "-"),
+                json_member_string(device_facts, "runtime", "-"),
+                json_member_string(device_facts, "cudnn", "-"));
+    }
+    fprintf(out, "%s, %lld CPUs allowed; pinline %s.\n\n    %s\n\n",
+            json_member_string(machine, "cpu", "-"),
             (long long)json_member_int(machine, "cpus_allowed", 0),
             json_member_string(view->root, "pinline", ""),
             json_member_string(view->root, "command", ""));
