@@ -8,7 +8,7 @@
 # From the environment: PINLINE (the program), REPEAT (each photograph so many times an epoch),
 # PHOTOS_FLAGS, CACHED_FLAGS, CIFAR_FLAGS (model, precision, batch and the like of each job), TORCH
 # (a Python that has torch and torchvision, to run PyTorch's own four cells on each job first and show
-# them in its report), TORCH_FLAGS (of torch_cells.py: --rounds, --seconds).
+# them in its report, with the flags at the end), TORCH_FLAGS (of torch_cells.py: --rounds, --seconds).
 # A job whose result is complete is not run again; one that was interrupted goes on.
 set -eu
 
@@ -24,9 +24,27 @@ out=$(cd "$3" && pwd)
 shift 3
 : "${PINLINE:=$here/build/pinline}" "${REPEAT:=1}"
 : "${TORCH:=}" "${TORCH_FLAGS:=}"
-: "${PHOTOS_FLAGS:=--model smallcnn --precision bf16 --batch-size 64}"
-: "${CACHED_FLAGS:=--model smallcnn --precision bf16 --batch-size 64}"
-: "${CIFAR_FLAGS:=--model smallcnn --precision bf16 --batch-size 64}"
+: "${PHOTOS_FLAGS=--model smallcnn --precision bf16 --batch-size 64}"
+: "${CACHED_FLAGS=--model smallcnn --precision bf16 --batch-size 64}"
+: "${CIFAR_FLAGS=--model smallcnn --precision bf16 --batch-size 64}"
+case $REPEAT in
+'' | *[!0-9]*)
+    echo "run.sh: REPEAT takes a whole number, not \"$REPEAT\"" >&2
+    exit 2
+    ;;
+esac
+for set in "$photos" "$cifar"; do
+    if [ ! -d "$set/train" ]; then
+        echo "run.sh: $set has no train/: name a folder that holds train/ with a folder a class" >&2
+        exit 1
+    fi
+done
+for program in "$PINLINE" ${TORCH:+"$TORCH"}; do
+    if ! command -v "$program" >/dev/null; then
+        echo "run.sh: there is no program $program: build it with make, or set PINLINE and TORCH" >&2
+        exit 1
+    fi
+done
 
 # Few photographs make an epoch too short to time: links to their folders make it longer.
 if [ "$REPEAT" -gt 1 ]; then
@@ -54,7 +72,7 @@ torch() {
     if [ -n "$TORCH" ] && [ ! -f "$rates" ]; then
         mkdir -p "${rates%/*}"
         # shellcheck disable=SC2086
-        "$TORCH" "$here/experiments/article/torch_cells.py" --out "$rates" "$@" $TORCH_FLAGS ||
+        "$TORCH" "$here/experiments/article/torch_cells.py" --out "$rates" "$@" $common $TORCH_FLAGS ||
             failed="$failed ${rates%/*}/peer.csv"
     fi
 }

@@ -18,10 +18,14 @@ import statistics
 import sys
 import time
 
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, Dataset, Subset
-from torchvision import datasets, models, transforms
+try:
+    import torch
+    from torch import nn
+    from torch.utils.data import DataLoader, Dataset, Subset
+    from torchvision import datasets, models, transforms
+except ImportError as missing:
+    sys.exit(f"torch_cells.py: {sys.executable} lacks PyTorch or torchvision ({missing}): install "
+             "both, or name a Python that has them")
 
 # Name, pin_memory of the loader, non_blocking of the copies.
 CELLS = [
@@ -56,6 +60,14 @@ def parse_options():
         print("passed over: " + " ".join(others), file=sys.stderr)
     if options.rounds < 1 or options.batch_size < 1 or not options.seconds > 0:
         parser.error("--rounds, --batch-size and --seconds are above 0")
+    if not os.path.isdir(options.data):
+        parser.error(f"--data {options.data}: there is no such folder")
+    # pinline's names of devices, as PyTorch has them.
+    options.device = {"host": "cpu", "auto": "cuda" if torch.cuda.is_available() else "cpu"}.get(
+        options.device, options.device)
+    if options.device.startswith("cuda") and not torch.cuda.is_available():
+        parser.error(f"--device {options.device}: PyTorch {torch.__version__} finds no GPU; "
+                     "--device host measures on the CPU")
     return options
 
 
