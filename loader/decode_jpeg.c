@@ -1,5 +1,5 @@
-/* Decoding by libjpeg-turbo, row by row, at a reduced scale and without the rows and columns that
- * nobody wants, where that saves time. */
+/* Decoding by libjpeg-turbo, row by row, at a reduced scale, with plain chroma and without the rows
+ * and columns that nobody wants, where that saves time. */
 #include "loader/image_internal.h"
 
 #if PINLINE_HAVE_TURBO
@@ -15,6 +15,21 @@
 
 /* Scans that a progressive file may have; each costs a pass over the picture. */
 #define MOST_SCANS 100
+
+/* Columns beside the wanted ones: smooth upsampling looks at the next column of chroma. */
+#define MARGIN 2
+/* A part that is narrower is decoded wider. Of fewer than two columns of chroma the library changes
+ * its upsampling on the way, and not to the right one if it is merged with colour conversion. */
+#define LEAST_COLUMNS 16
+/* Rows that are not so many columns wider than what is wanted are decoded whole. */
+#define SPARED_COLUMNS 64
+
+/* The first version in which merged upsampling lets rows be skipped and columns be left out. */
+#if defined(LIBJPEG_TURBO_VERSION_NUMBER) && LIBJPEG_TURBO_VERSION_NUMBER >= 2001000
+#define HAVE_MERGED_PARTS 1
+#else
+#define HAVE_MERGED_PARTS 0
+#endif
 
 enum reason { REASON_LIBRARY, REASON_CUT, REASON_SCANS };
 
@@ -245,6 +260,32 @@ static int choose_shift(const struct image_decoder *decoder, const struct image_
     return shift;
 }
 
+/*
+ * Whether chroma is repeated instead of interpolated, which lets the library upsample it and convert
+ * colours in one pass. Where the picture is made smaller afterwards, the filter smooths what that
+ * leaves; the decoded picture must be 5/4 of the target in both directions. Only what the library
+ * merges is asked for: by itself, plain upsampling saves nothing.
+ */
+static bool takes_plain_chroma(const struct image_decoder *decoder, const struct image_sink *sink,
+                               int shift)
+{
+    const struct jpeg_decompress_struct *info = &decoder->jpeg->info;
+    const struct image_view *view = sink->view;
+
+    if (!HAVE_MERGED_PARTS || sink->resample == NULL || decoder->settings.exact_decode ||
+        info->jpeg_color_space != JCS_YCbCr || info->num_components != 3) {
+        return false;
+    }
+    const jpeg_component_info *luma = &info->comp_info[0];
+    bool merged = luma->h_samp_factor == 2 && luma->v_samp_factor <= 2;
+    for (int i = 1; i < 3; i++) {
+        const jpeg_component_info *chroma = &info->comp_info[i];
+        merged = merged && chroma->h_samp_factor == 1 && chroma->v_samp_factor == 1;
+    }
+    return merged && (uint64_t)view->crop_width * 4 >= (uint64_t)view->resize_width * 5 << shift &&
+           (uint64_t)view->crop_height * 4 >= (uint64_t)view->resize_height * 5 << shift;
+}
+
 /* Ink is stored inverted, as Adobe's programs do; others hardly write such files. Products are
  * rounded as Pillow's conversion rounds them. */
 static void cmyk_to_rgb(const uint8_t *cmyk, size_t pixels, uint8_t *rgb)
@@ -277,18 +318,20 @@ static bool is_smoothed(const struct jpeg_decompress_struct *info)
     return false;
 }
 
-/* Leaves out the columns that nobody wants, if they are many. The columns beside the wanted ones
- * are decoded too, since smooth chroma upsampling looks at its neighbours. */
+/* Leaves out the columns that nobody wants, if they are many. */
 static void crop_columns(struct jpeg_decompress_struct *info, const struct image_sink *sink,
                          JDIMENSION *origin, JDIMENSION *columns)
 {
-    JDIMENSION margin = 16;
-    JDIMENSION left = sink->left > margin ? sink->left - margin : 0;
-    JDIMENSION right = sink->right + margin;
+    JDIMENSION left = sink->left > MARGIN ? sink->left - MARGIN : 0;
+    JDIMENSION right = sink->right + MARGIN;
 
     right = right < info->output_width ? right : info->output_width;
-    if (right - left + 64 > info->output_width) {
+    if (right - left + SPARED_COLUMNS > info->output_width) {
         return;
+    }
+    if (right - left < LEAST_COLUMNS) {
+        left = right > LEAST_COLUMNS ? right - LEAST_COLUMNS : 0;
+        right = left + LEAST_COLUMNS;
     }
     *origin = left;
     *columns = right - left;
@@ -317,6 +360,10 @@ __attribute__((noinline)) static enum status read_jpeg(struct image_decoder *dec
     info->scale_num = 1;
     info->scale_denom = 1u << shift;
     info->out_color_space = cmyk ? JCS_CMYK : JCS_RGB;
+    info->do_fancy_upsampling = !takes_plain_chroma(decoder, sink, shift);
+    /* Merged upsampling makes no converter, and the library would write into that of the last file,
+     * which is freed, when it skips rows. */
+    info->cconvert = NULL;
     /* Coefficients of all components at full resolution, twice over. */
     info->mem->max_memory_to_use =
         (long)((header->width + 64u) * (uint64_t)(header->height + 64u) * 16u) + (32l << 20);

@@ -48,8 +48,10 @@ struct image_settings {
     uint32_t max_dimension;  /* width and height, each, 1 to 16,777,216; default 1,000,000 */
     uint64_t max_file_bytes; /* of one file, >= 1; default 536,870,912 */
     bool exif_orientation; /* turn the image as its EXIF tag says; default false, as torchvision */
-    bool exact_decode;     /* JPEG at full scale whatever the target; default false: at 1/2, 1/4 or
-                              * 1/8 where that still covers the target */
+    bool exact_decode;     /* JPEG at full scale and with smooth chroma whatever the target; default
+                              * false: at 1/2, 1/4 or 1/8 where that still covers the target, and
+                              * with chroma repeated, not interpolated, where the picture is 5/4 of
+                              * the target or more in both directions */
 };
 
 void image_settings_defaults(struct image_settings *settings);
@@ -184,8 +186,8 @@ struct image_output {
 /*
  * Decodes and renders a file by `view`, whose crop box must lie inside the image (draw it for the
  * facts of image_probe), otherwise STATUS_INTERNAL. The filter is the antialiased triangle
- * ("bilinear" of Pillow and of torchvision with antialias=True), within 1 of 255 of theirs when
- * nothing is decoded scaled down.
+ * ("bilinear" of Pillow and of torchvision with antialias=True), within 1 of 255 of theirs for the
+ * same decoded pixels (exact_decode).
  * The result depends on data, settings, view and format alone.
  * Statuses of image_probe; STATUS_INVALID for damaged or cut data; STATUS_NO_MEMORY.
  */

@@ -72,10 +72,15 @@ struct made_jpeg {
  * the functions below must not be called. */
 bool made_jpeg_available(void);
 bool made_jpeg_arithmetic_available(void);
+/* Whether this libjpeg can leave out a part of what it upsamples and converts in one pass. */
+bool made_jpeg_merged_available(void);
 struct made_image make_jpeg(const struct made_jpeg *jpeg);
 /* The plainest decoder that libjpeg allows, for comparison: RGB, or CMYK as stored for four
  * components. Returns width * height * components bytes (malloc). */
 uint8_t *made_jpeg_reference(const struct made_image *image, int *components);
+/* The same at 1/2^shift of its size, rounded up, and with chroma repeated instead of interpolated. */
+uint8_t *made_jpeg_reference_as(const struct made_image *image, int shift, bool plain_chroma,
+                                int *components);
 /* The offset of the first marker of that kind (of its 0xff), 0 when there is none. */
 size_t made_jpeg_marker(const struct made_image *image, int marker);
 

@@ -23,6 +23,15 @@ bool made_jpeg_arithmetic_available(void)
 #endif
 }
 
+bool made_jpeg_merged_available(void)
+{
+#if defined(LIBJPEG_TURBO_VERSION_NUMBER) && LIBJPEG_TURBO_VERSION_NUMBER >= 2001000
+    return true;
+#else
+    return false;
+#endif
+}
+
 static void write_exif(struct jpeg_compress_struct *info, const struct made_jpeg *jpeg)
 {
     struct pen exif = {0};
@@ -109,7 +118,8 @@ struct made_image make_jpeg(const struct made_jpeg *jpeg)
     return image;
 }
 
-uint8_t *made_jpeg_reference(const struct made_image *image, int *components)
+uint8_t *made_jpeg_reference_as(const struct made_image *image, int shift, bool plain_chroma,
+                                int *components)
 {
     struct jpeg_decompress_struct info;
     struct jpeg_error_mgr errors;
@@ -119,6 +129,9 @@ uint8_t *made_jpeg_reference(const struct made_image *image, int *components)
     jpeg_mem_src(&info, image->bytes, (unsigned long)image->count);
     jpeg_read_header(&info, TRUE);
     info.out_color_space = info.num_components == 4 ? JCS_CMYK : JCS_RGB;
+    info.scale_num = 1;
+    info.scale_denom = 1u << shift;
+    info.do_fancy_upsampling = !plain_chroma;
     jpeg_start_decompress(&info);
     *components = info.output_components;
     size_t stride = (size_t)info.output_width * (size_t)info.output_components;
@@ -144,20 +157,33 @@ bool made_jpeg_arithmetic_available(void)
     return false;
 }
 
+bool made_jpeg_merged_available(void)
+{
+    return false;
+}
+
 struct made_image make_jpeg(const struct made_jpeg *jpeg)
 {
     (void)jpeg;
     abort();
 }
 
-uint8_t *made_jpeg_reference(const struct made_image *image, int *components)
+uint8_t *made_jpeg_reference_as(const struct made_image *image, int shift, bool plain_chroma,
+                                int *components)
 {
     (void)image;
+    (void)shift;
+    (void)plain_chroma;
     (void)components;
     abort();
 }
 
 #endif
+
+uint8_t *made_jpeg_reference(const struct made_image *image, int *components)
+{
+    return made_jpeg_reference_as(image, 0, false, components);
+}
 
 size_t made_jpeg_marker(const struct made_image *image, int marker)
 {
