@@ -181,6 +181,27 @@ static void warn_cold(struct ablation *a)
     }
 }
 
+/* Images passed over cost their reading in every epoch and bring no sample. */
+static void warn_bad_images(struct ablation *a)
+{
+    int64_t most = 0;
+    for (int round = 0; round < a->rounds_done; round++) {
+        for (size_t c = 0; c < a->cells.count; c++) {
+            const struct json_value *run = a->runs[round][c];
+            const struct json_value *epochs = json_member(run, "epoch_s");
+            const int64_t count = epochs && epochs->count > 0 ? (int64_t)epochs->count : 1;
+            const int64_t bad = json_member_int(json_member(run, "counters"), "bad_images", 0);
+            most = (bad + count - 1) / count > most ? (bad + count - 1) / count : most;
+        }
+    }
+    if (most > 0) {
+        ablate__note(&a->warnings,
+                     "images that could not be read were left out of each epoch, as --on-bad-image "
+                     "skip asks: up to %lld; `pinline check` lists them",
+                     (long long)most);
+    }
+}
+
 static void warn_machine(struct ablation *a)
 {
     const struct json_value *root = json_root(a->ceilings ? a->ceilings : a->earlier);
@@ -286,5 +307,6 @@ void ablate__check(struct ablation *a)
     }
     warn_watch(a);
     warn_memory(a);
+    warn_bad_images(a);
     warn_length(a);
 }

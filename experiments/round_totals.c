@@ -27,6 +27,7 @@ void round_totals_add(struct round_totals *totals, const struct train_epoch *epo
     totals->counters.decode_ns += epoch->counters.decode_ns;
     totals->counters.bytes_read += epoch->counters.bytes_read;
     totals->counters.cache_hits += epoch->counters.cache_hits;
+    totals->counters.bad_images += epoch->counters.bad_images;
     totals->seconds += epoch->seconds;
     totals->samples += epoch->samples;
     totals->host_cpu_ns += epoch->host_cpu_ns;
@@ -75,6 +76,7 @@ void round_totals_write(const struct round_totals *totals, bool timing, struct j
     json_key_int(writer, "host_copies", (int64_t)totals->counters.bytes_copied_on_host);
     json_key_int(writer, "bytes_read", (int64_t)totals->counters.bytes_read);
     json_key_int(writer, "cache_hits", (int64_t)totals->counters.cache_hits);
+    json_key_int(writer, "bad_images", (int64_t)totals->counters.bad_images);
     json_end_object(writer);
     json_key(writer, "cpu");
     json_begin_object(writer);

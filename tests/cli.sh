@@ -372,6 +372,12 @@ try_using() {
     head -c 1000 ablation/result.json >moved/result.json
     says 1 "ablate --resume of a cut result" 'moved/result.json is cut.*--overwrite' ablate \
         "${cells[@]}" --resume moved
+    copy_set spotted
+    echo junk >"$(find spotted/train -name '*.png' | head -n 1)"
+    cells[1]=spotted
+    ends 0 "ablate of a set with a bad image" ablate "${cells[@]}" --out skipped --on-bad-image skip
+    holds "ablate tells of images left out" grep -q 'could not be read were left out.*up to 1;' \
+        skipped/result.json
     ends 0 "compare" compare ablation/result.json ablation/result.json
     ends 0 "doctor" doctor
     prints "doctor lists CPUs" 'CPU: '

@@ -128,8 +128,9 @@ void progress_end_epoch(struct progress *progress, const struct train_epoch *epo
         progress->accuracy = evaluation->accuracy1;
         progress->eval_seconds = evaluation->seconds;
         snprintf(text + used, sizeof text - used,
-                 "; validation accuracy %.2f %%, top-5 %.2f %%, loss %.4f",
-                 evaluation->accuracy1 * 100, evaluation->accuracy5 * 100, evaluation->loss);
+                 "%s validation accuracy %.2f %%, top-5 %.2f %%, loss %.4f",
+                 epoch->steps > 0 ? ";" : "", evaluation->accuracy1 * 100,
+                 evaluation->accuracy5 * 100, evaluation->loss);
     }
     log_progress(NULL);
     log_info("%s", text);
