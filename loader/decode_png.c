@@ -171,13 +171,13 @@ static void set_up(png_structp png, const struct image_decoder *decoder)
     png_set_user_limits(png, decoder->settings.max_dimension, decoder->settings.max_dimension);
     png_set_chunk_cache_max(png, 8);
     png_set_benign_errors(png, 1);
-    if (decoder->png->stored) {
-        /* Checked already. */
-        png_set_crc_action(png, PNG_CRC_QUIET_USE, PNG_CRC_NO_CHANGE);
+    /* What was checked already: image__check_png, image__store_png. */
+    png_set_crc_action(png, PNG_CRC_QUIET_USE, PNG_CRC_NO_CHANGE);
 #ifdef PNG_IGNORE_ADLER32
+    if (decoder->png->stored) {
         png_set_option(png, PNG_IGNORE_ADLER32, PNG_OPTION_ON);
-#endif
     }
+#endif
 }
 
 static void set_transforms(png_structp png, png_infop info)
@@ -191,7 +191,7 @@ static void set_transforms(png_structp png, png_infop info)
 }
 
 /* Rows in order, and no further than the sink wants. */
-static enum status read_rows(png_structp png, struct image_sink *sink, uint32_t height)
+static void read_rows(png_structp png, struct image_sink *sink, uint32_t height)
 {
     uint32_t end = sink->bottom;
 
@@ -201,10 +201,7 @@ static enum status read_rows(png_structp png, struct image_sink *sink, uint32_t 
     }
     if (end == height) {
         png_read_end(png, NULL);
-        return STATUS_OK;
     }
-    const struct image_png *state = png_get_error_ptr(png);
-    return state->stored ? STATUS_OK : image__check_png(state->file, NULL, NULL);
 }
 
 /* Every pass goes over the whole picture, so it must be held. */
@@ -253,7 +250,8 @@ read_png(png_structp png, png_infop info, struct image_decoder *decoder, struct 
     if (header->facts.interlaced) {
         return read_interlaced(png, decoder, sink);
     }
-    return read_rows(png, sink, header->height);
+    read_rows(png, sink, header->height);
+    return STATUS_OK;
 }
 
 static enum status fail_png(const struct image_png *state)
@@ -286,6 +284,8 @@ enum status image__decode_png(struct image_decoder *decoder, struct image_bytes 
 
     TRY(open_png(decoder));
     struct image_png *state = decoder->png;
+    /* All of the file, however few of its rows are wanted. */
+    TRY(image__check_png(file, NULL, NULL));
     TRY(image__sink_begin(sink, decoder->header.width, decoder->header.height, 0));
     state->file = (struct image_bytes){NULL, 0};
     if (state->inflater != NULL) {

@@ -146,12 +146,11 @@ enum status image__check_png(struct image_bytes file, struct image_buffer *copy,
 
 struct libdeflate_decompressor;
 /*
- * The same PNG with its data uncompressed, in *copy. libpng has zlib inflate row by row; libdeflate does
- * all of it at once, several times as fast. Everything that a decoder must check of the compressed data
- * is checked here (CRC of each chunk, checksum and length of the stream), and the result has a wrong
- * CRC. stored->data is NULL, without a failure, where the build lacks libdeflate, the picture is
- * interlaced or large, or the file is not as it should be: the file itself is to be decoded, by which it
- * is found what is wrong. STATUS_NO_MEMORY.
+ * The same PNG, which image__check_png passed, with its data uncompressed, in *copy. libpng has zlib
+ * inflate row by row; libdeflate does all of it at once, several times as fast. Checksum and length of
+ * the compressed stream are checked here; the result has a wrong CRC. stored->data is NULL, without a
+ * failure, where the build lacks libdeflate, the picture is interlaced or large, or the stream is not as
+ * it should be: the file itself is to be decoded, by which it is found what is wrong. STATUS_NO_MEMORY.
  */
 enum status image__store_png(struct image_bytes file, const struct image_header *header,
                              struct libdeflate_decompressor *inflater, struct image_buffer *copy,

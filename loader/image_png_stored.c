@@ -125,10 +125,6 @@ enum status image__store_png(struct image_bytes file, const struct image_header 
     if (header->facts.interlaced || bytes == 0 || file.count > STORED_MOST) {
         return STATUS_OK;
     }
-    if (image__check_png(file, NULL, NULL) != STATUS_OK) {
-        status_clear();
-        return STATUS_OK;
-    }
     if (!find_data(file, &data)) {
         return STATUS_OK;
     }

@@ -208,6 +208,41 @@ START_TEST(test_damage_below_the_rows_that_are_wanted_is_found)
 }
 END_TEST
 
+/* Behind the image data, where libpng lets some pass. */
+START_TEST(test_an_unknown_chunk_that_counts_is_refused)
+{
+    for (int interlaced = 0; interlaced < 2; interlaced++) {
+        struct made_png png = {.width = 9, .height = 7, .colour = 2, .depth = 8};
+        png.interlaced = interlaced == 1;
+        struct made_image image = make_png(&png);
+        uint8_t chunk[12] = {0, 0, 0, 0, 'I', 'D', 'x', 'T'};
+        uint32_t crc = (uint32_t)crc32(0, chunk + 4, 4);
+        for (int i = 0; i < 4; i++) {
+            chunk[8 + i] = (uint8_t)(crc >> (24 - 8 * i));
+        }
+        size_t end = image.count - 12;
+        uint8_t *bytes = malloc(image.count + sizeof(chunk));
+        ck_assert_ptr_nonnull(bytes);
+        memcpy(bytes, image.bytes, end);
+        memcpy(bytes + end, chunk, sizeof(chunk));
+        memcpy(bytes + end + sizeof(chunk), image.bytes + end, 12);
+        free(image.bytes);
+        image.bytes = bytes;
+        image.count += sizeof(chunk);
+        check_refused("libpng", &image, STATUS_INVALID, "cannot be passed over");
+        check_refused("stb", &image, STATUS_INVALID, "cannot be passed over");
+        /* One that does not count. */
+        bytes[end + 4] = 'i';
+        crc = (uint32_t)crc32(0, bytes + end + 4, 4);
+        for (int i = 0; i < 4; i++) {
+            bytes[end + 8 + (size_t)i] = (uint8_t)(crc >> (24 - 8 * i));
+        }
+        check_pixels("libpng", &image, "an unknown chunk that may be passed over");
+        made_image_free(&image);
+    }
+}
+END_TEST
+
 START_TEST(test_apples_variant_is_named)
 {
     struct made_png png = {.width = 8, .height = 8, .colour = 6, .depth = 8, .apple = true};
@@ -329,6 +364,7 @@ int main(void)
                                   test_a_file_cut_anywhere_is_refused,
                                   test_a_wrong_checksum_is_found_by_either_library,
                                   test_damage_below_the_rows_that_are_wanted_is_found,
+                                  test_an_unknown_chunk_that_counts_is_refused,
                                   test_apples_variant_is_named,
                                   test_text_that_inflates_to_much_is_not_inflated,
                                   test_claims_are_refused_before_memory_is_taken,
