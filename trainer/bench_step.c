@@ -144,6 +144,8 @@ static enum status measure(struct step_bench *b)
     return device_synchronize(b->dev);
 }
 
+static const char *const precisions[] = {"f32", "tf32", "bf16"};
+
 static void write_result(void *context, struct json_writer *writer)
 {
     const struct step_bench *b = context;
@@ -153,7 +155,7 @@ static void write_result(void *context, struct json_writer *writer)
     json_key_int(writer, "size", b->settings->loader.size);
     json_key_int(writer, "batch", b->settings->loader.batch_size);
     json_key_int(writer, "steps", b->bench->steps);
-    json_key_int(writer, "precision", b->settings->device.precision);
+    json_key_string(writer, "precision", precisions[b->settings->device.precision]);
     json_key_double(writer, "samples_per_s_best", statistics_quantile(b->rates, repeats, 1));
     json_key_double(writer, "samples_per_s_median", statistics_median(b->rates, repeats));
     json_key_double(writer, "samples_per_s_lowest", statistics_quantile(b->rates, repeats, 0));
@@ -177,7 +179,6 @@ static void write_result(void *context, struct json_writer *writer)
 
 static void print_result(const struct step_bench *b)
 {
-    static const char *const precisions[] = {"f32", "tf32", "bf16"};
     const size_t repeats = (size_t)b->bench->repeats;
     printf("%s size=%d batch=%d %s: %.0f samples/s best, %.0f median, %.0f lowest of %zu; a step "
            "takes %.3f ms, issuing it %.3f ms\n",
