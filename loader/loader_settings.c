@@ -154,7 +154,8 @@ static bool choose_streaming(const loader *l)
     system_read_facts(&facts);
     uint64_t cache = facts.last_level_cache > 0 ? facts.last_level_cache : USUAL_CACHE;
     cache = cache < LARGEST_CACHE ? cache : LARGEST_CACHE;
-    return s->staging == STAGING_SLOT && s->keep_shadows == 0 && s->num_workers >= STREAMING_WORKERS &&
+    return s->staging == STAGING_SLOT && s->keep_shadows == 0 &&
+           s->num_workers >= STREAMING_WORKERS &&
            (uint64_t)l->layout.slot_bytes * (uint64_t)l->layout.slots > cache;
 }
 
