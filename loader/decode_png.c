@@ -287,11 +287,7 @@ enum status image__decode_png(struct image_decoder *decoder, struct image_bytes 
     /* All of the file, however few of its rows are wanted. */
     TRY(image__check_png(file, NULL, NULL));
     TRY(image__sink_begin(sink, decoder->header.width, decoder->header.height, 0));
-    state->file = (struct image_bytes){NULL, 0};
-    if (state->inflater != NULL) {
-        TRY(image__store_png(file, &decoder->header, state->inflater, &decoder->file,
-                             &state->file));
-    }
+    TRY(image__store_png(file, &decoder->header, state->inflater, &decoder->file, &state->file));
     state->stored = state->file.data != NULL;
     if (!state->stored) {
         state->file = file;

@@ -27,6 +27,15 @@ static inline uint32_t image__be32(const uint8_t *p)
 {
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
+/* Returns what lies behind the four bytes. */
+static inline uint8_t *image__put_be32(uint8_t *to, uint32_t value)
+{
+    to[0] = (uint8_t)(value >> 24);
+    to[1] = (uint8_t)(value >> 16);
+    to[2] = (uint8_t)(value >> 8);
+    to[3] = (uint8_t)value;
+    return to + 4;
+}
 static inline uint32_t image__le16(const uint8_t *p)
 {
     return (uint32_t)p[1] << 8 | p[0];
@@ -138,6 +147,9 @@ void image__orient(const uint8_t *from, uint32_t width, uint32_t height, int ori
 enum status image__probe(struct image_decoder *decoder, struct image_bytes file,
                          enum image_library *library) MUST_USE;
 
+#define PNG_SIGNATURE_BYTES 8
+#define PNG_CHUNK_OVERHEAD 12 /* length, type, CRC */
+
 /* Checks structure and CRC of every chunk up to IEND. With `copy`, also writes a file of IHDR, PLTE
  * (with all 256 entries), IDAT and IEND alone into it, its length into *copied. */
 enum status image__check_png(struct image_bytes file, struct image_buffer *copy,
@@ -146,10 +158,11 @@ enum status image__check_png(struct image_bytes file, struct image_buffer *copy,
 
 struct libdeflate_decompressor;
 /*
- * The same PNG, which image__check_png passed, with its data uncompressed, in *copy. libpng has zlib
+ * The same PNG, which image__check_png passed, with its data uncompressed, in *copy, which *stored
+ * points into. libpng has zlib
  * inflate row by row; libdeflate does all of it at once, several times as fast. Checksum and length of
  * the compressed stream are checked here; the result has a wrong CRC. stored->data is NULL, without a
- * failure, where the build lacks libdeflate, the picture is interlaced or large, or the stream is not as
+ * failure, where `inflater` is NULL, the picture is interlaced or large, or the stream is not as
  * it should be: the file itself is to be decoded, by which it is found what is wrong. STATUS_NO_MEMORY.
  */
 enum status image__store_png(struct image_bytes file, const struct image_header *header,

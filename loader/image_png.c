@@ -3,9 +3,6 @@
 
 #include "loader/image_internal.h"
 
-#define SIGNATURE_BYTES 8
-#define CHUNK_OVERHEAD 12 /* length, type, CRC */
-
 static bool is_type(const uint8_t *type, const char *name)
 {
     return memcmp(type, name, 4) == 0;
@@ -34,14 +31,14 @@ static const uint8_t *next_chunk(struct image_bytes file, size_t *offset, uint32
     const uint8_t *chunk = file.data + *offset;
     size_t left = file.count - *offset;
 
-    if (left < CHUNK_OVERHEAD) {
+    if (left < PNG_CHUNK_OVERHEAD) {
         return NULL;
     }
     *length = image__be32(chunk);
-    if (*length > 0x7fffffffu || left - CHUNK_OVERHEAD < *length) {
+    if (*length > 0x7fffffffu || left - PNG_CHUNK_OVERHEAD < *length) {
         return NULL;
     }
-    *offset += CHUNK_OVERHEAD + (size_t)*length;
+    *offset += PNG_CHUNK_OVERHEAD + (size_t)*length;
     return chunk;
 }
 
@@ -103,11 +100,12 @@ static enum status read_ihdr(const uint8_t *body, struct image_header *header)
 enum status image__probe_png(struct image_bytes file, struct image_header *header)
 {
     struct image_facts *facts = &header->facts;
-    size_t offset = SIGNATURE_BYTES;
+    size_t offset = PNG_SIGNATURE_BYTES;
     uint32_t length = 0;
     bool first = true;
 
-    if (file.count >= SIGNATURE_BYTES + 8 && is_type(file.data + SIGNATURE_BYTES + 4, "CgBI")) {
+    if (file.count >= PNG_SIGNATURE_BYTES + 8 &&
+        is_type(file.data + PNG_SIGNATURE_BYTES + 4, "CgBI")) {
         return FAIL(STATUS_UNSUPPORTED,
                     "Apple's CgBI variant of PNG, not supported: convert it back (pngcrush "
                     "-revert-iphone-optimizations)");
@@ -161,8 +159,8 @@ enum status image__probe_png(struct image_bytes file, struct image_header *heade
 
 static uint8_t *append_chunk(uint8_t *to, const uint8_t *chunk, uint32_t length)
 {
-    memcpy(to, chunk, CHUNK_OVERHEAD + (size_t)length);
-    return to + CHUNK_OVERHEAD + length;
+    memcpy(to, chunk, PNG_CHUNK_OVERHEAD + (size_t)length);
+    return to + PNG_CHUNK_OVERHEAD + length;
 }
 
 /* All 256 entries, so that an index beyond the palette is black and not what memory held. */
@@ -170,27 +168,23 @@ static uint8_t *append_palette(uint8_t *to, const uint8_t *chunk, uint32_t lengt
 {
     uint32_t kept = length > 768 ? 768 : length;
 
-    memset(to, 0, CHUNK_OVERHEAD + 768);
+    memset(to, 0, PNG_CHUNK_OVERHEAD + 768);
     to[2] = 3; /* 768 */
     memcpy(to + 4, chunk + 4, 4 + (size_t)kept);
     uint32_t crc = image__png_crc(to + 4, 4 + 768);
-    to[8 + 768] = (uint8_t)(crc >> 24);
-    to[8 + 769] = (uint8_t)(crc >> 16);
-    to[8 + 770] = (uint8_t)(crc >> 8);
-    to[8 + 771] = (uint8_t)crc;
-    return to + CHUNK_OVERHEAD + 768;
+    return image__put_be32(to + 8 + 768, crc);
 }
 
 enum status image__check_png(struct image_bytes file, struct image_buffer *copy, size_t *copied)
 {
-    size_t offset = SIGNATURE_BYTES;
+    size_t offset = PNG_SIGNATURE_BYTES;
     uint8_t *to = NULL;
     bool palette_seen = false;
 
     if (copy != NULL) {
-        TRY(image__buffer_reserve(copy, file.count + CHUNK_OVERHEAD + 768));
-        memcpy(copy->bytes, file.data, SIGNATURE_BYTES);
-        to = copy->bytes + SIGNATURE_BYTES;
+        TRY(image__buffer_reserve(copy, file.count + PNG_CHUNK_OVERHEAD + 768));
+        memcpy(copy->bytes, file.data, PNG_SIGNATURE_BYTES);
+        to = copy->bytes + PNG_SIGNATURE_BYTES;
     }
     for (;;) {
         uint32_t length = 0;

@@ -7,8 +7,6 @@
 #if PINLINE_HAVE_DEFLATE
 #include <libdeflate.h>
 
-#define SIGNATURE_BYTES 8
-#define CHUNK_OVERHEAD 12 /* length, type, CRC */
 /* A deflate block that is stored as it is: five bytes, then the data (RFC 1951, 3.2.4). */
 #define BLOCK_OVERHEAD 5
 #define BLOCK_MOST 65535
@@ -25,13 +23,13 @@ struct data {
 /* Of a file whose chunks are known to be whole. False when image data lie in two places. */
 static bool find_data(struct image_bytes file, struct data *data)
 {
-    size_t at = SIGNATURE_BYTES;
+    size_t at = PNG_SIGNATURE_BYTES;
 
     *data = (struct data){0, 0, 0};
     for (;;) {
         const uint8_t *chunk = file.data + at;
         size_t length = image__be32(chunk);
-        size_t next = at + CHUNK_OVERHEAD + length;
+        size_t next = at + PNG_CHUNK_OVERHEAD + length;
         if (memcmp(chunk + 4, "IDAT", 4) == 0) {
             if (data->to != 0 && data->to != at) {
                 return false;
@@ -51,25 +49,16 @@ static const uint8_t *join(struct image_bytes file, const struct data *data, uin
 {
     uint8_t *to = room;
 
-    if (data->to - data->from == data->bytes + CHUNK_OVERHEAD) {
+    if (data->to - data->from == data->bytes + PNG_CHUNK_OVERHEAD) {
         return file.data + data->from + 8;
     }
     for (size_t at = data->from; at < data->to;) {
         size_t length = image__be32(file.data + at);
         memcpy(to, file.data + at + 8, length);
         to += length;
-        at += CHUNK_OVERHEAD + length;
+        at += PNG_CHUNK_OVERHEAD + length;
     }
     return room;
-}
-
-static uint8_t *put_be32(uint8_t *to, uint32_t value)
-{
-    to[0] = (uint8_t)(value >> 24);
-    to[1] = (uint8_t)(value >> 16);
-    to[2] = (uint8_t)(value >> 8);
-    to[3] = (uint8_t)value;
-    return to + 4;
 }
 
 static size_t block_count(size_t bytes)
@@ -84,7 +73,7 @@ static uint8_t *put_data(uint8_t *to, const uint8_t *pixels, size_t bytes)
     uint32_t checksum = libdeflate_adler32(1, pixels, bytes);
     size_t stream = HEAD_BYTES + block_count(bytes) * BLOCK_OVERHEAD + bytes + TAIL_BYTES;
 
-    to = put_be32(to, (uint32_t)stream);
+    to = image__put_be32(to, (uint32_t)stream);
     memcpy(to, "IDAT\x78\x01", 4 + HEAD_BYTES);
     to += 4 + HEAD_BYTES;
     for (size_t done = 0; done < bytes;) {
@@ -99,8 +88,8 @@ static uint8_t *put_data(uint8_t *to, const uint8_t *pixels, size_t bytes)
         to += BLOCK_OVERHEAD + length;
         done += length;
     }
-    to = put_be32(to, checksum);
-    return put_be32(to, 0); /* the CRC, which nobody reads */
+    to = image__put_be32(to, checksum);
+    return image__put_be32(to, 0); /* the CRC, which nobody reads */
 }
 
 /* Bytes of the inflated data: a filter byte and the samples of each row; 0 when that is not to be
@@ -122,14 +111,14 @@ enum status image__store_png(struct image_bytes file, const struct image_header 
     struct data data;
 
     *stored = (struct image_bytes){NULL, 0};
-    if (header->facts.interlaced || bytes == 0 || file.count > STORED_MOST) {
+    if (inflater == NULL || header->facts.interlaced || bytes == 0 || file.count > STORED_MOST) {
         return STATUS_OK;
     }
     if (!find_data(file, &data)) {
         return STATUS_OK;
     }
     size_t overhead =
-        CHUNK_OVERHEAD + HEAD_BYTES + block_count(bytes) * BLOCK_OVERHEAD + TAIL_BYTES;
+        PNG_CHUNK_OVERHEAD + HEAD_BYTES + block_count(bytes) * BLOCK_OVERHEAD + TAIL_BYTES;
     size_t rest = file.count - (data.to - data.from);
     TRY(image__buffer_reserve(copy, rest + overhead + bytes + data.bytes));
     uint8_t *to = copy->bytes + data.from;

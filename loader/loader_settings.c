@@ -140,8 +140,8 @@ static enum status lay_out(loader *l)
 #define LARGEST_CACHE (UINT64_C(64) << 20)
 #define USUAL_CACHE (UINT64_C(32) << 20)
 /* Seen with one and two workers: while the memory keeps up, a streaming store takes 1.3 times as long as
- * a plain one. Many workers are expected to be bound by the memory, to which a plain store costs a read
- * besides. */
+ * a plain one. Many workers are bound by the memory, to which a plain store costs a read besides: with 15,
+ * beside an H200, streamed floats came 1.04 times as fast. */
 #define STREAMING_WORKERS 4
 
 static bool choose_streaming(const loader *l)

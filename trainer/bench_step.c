@@ -12,6 +12,7 @@
 #include "trainer/bench.h"
 #include "trainer/commands.h"
 #include "trainer/job.h"
+#include "trainer/job_options.h"
 #include "trainer/schedule.h"
 
 static const double warm_seconds = 1;
@@ -144,8 +145,6 @@ static enum status measure(struct step_bench *b)
     return device_synchronize(b->dev);
 }
 
-static const char *const precisions[] = {"f32", "tf32", "bf16"};
-
 static void write_result(void *context, struct json_writer *writer)
 {
     const struct step_bench *b = context;
@@ -155,7 +154,7 @@ static void write_result(void *context, struct json_writer *writer)
     json_key_int(writer, "size", b->settings->loader.size);
     json_key_int(writer, "batch", b->settings->loader.batch_size);
     json_key_int(writer, "steps", b->bench->steps);
-    json_key_string(writer, "precision", precisions[b->settings->device.precision]);
+    json_key_string(writer, "precision", precision_names[b->settings->device.precision]);
     json_key_double(writer, "samples_per_s_best", statistics_quantile(b->rates, repeats, 1));
     json_key_double(writer, "samples_per_s_median", statistics_median(b->rates, repeats));
     json_key_double(writer, "samples_per_s_lowest", statistics_quantile(b->rates, repeats, 0));
@@ -183,8 +182,9 @@ static void print_result(const struct step_bench *b)
     printf("%s size=%d batch=%d %s: %.0f samples/s best, %.0f median, %.0f lowest of %zu; a step "
            "takes %.3f ms, issuing it %.3f ms\n",
            b->settings->network.model, b->settings->loader.size, b->settings->loader.batch_size,
-           precisions[b->settings->device.precision], statistics_quantile(b->rates, repeats, 1),
-           statistics_median(b->rates, repeats), statistics_quantile(b->rates, repeats, 0), repeats,
+           precision_names[b->settings->device.precision],
+           statistics_quantile(b->rates, repeats, 1), statistics_median(b->rates, repeats),
+           statistics_quantile(b->rates, repeats, 0), repeats,
            statistics_median(b->step_ms, repeats), statistics_median(b->issue_ms, repeats));
 }
 

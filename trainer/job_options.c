@@ -6,7 +6,7 @@
 
 /* --- Names of choices, in the order of their enums ------------------------------------------ */
 
-static const char *const precision_names[] = {"f32", "tf32", "bf16", NULL};
+const char *const precision_names[] = {"f32", "tf32", "bf16", NULL};
 static const char *const stem_names[] = {"auto", "small", "large", NULL};
 static const char *const optimiser_names[] = {"sgd", "adamw", NULL};
 static const char *const schedule_names[] = {"constant", "step", "cosine", "one-cycle", NULL};

@@ -4,6 +4,8 @@
 
 #include "trainer/options.h"
 
+extern const char *const precision_names[]; /* of enum precision, NULL at the end */
+
 extern const struct option_table options_data;     /* --data --val-data --val-fraction ... */
 extern const struct option_table options_loading;  /* --batch-size --num-workers ... */
 extern const struct option_table options_order;    /* --shuffle --seed --cache: training alone */

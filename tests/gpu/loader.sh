@@ -221,37 +221,36 @@ photo() {
         "libjpeg-turbo's full decode" "$whole"
 }
 
+# one_core_rounds NAME KIND DATA SIZE IMAGES: sets `whole`, `size` and `peer`, the medians of the full
+# decode, of decoding to SIZE, and of OpenCV's decode of so many images.
+one_core_rounds() {
+    local round
+    for ((round = 0; round < ROUNDS; round++)); do
+        decoder "$3" "$4" >"$scratch/decode.json"
+        rate_of "$2" whole <"$scratch/decode.json" >>"$scratch/$1-whole"
+        rate_of "$2" size <"$scratch/decode.json" >>"$scratch/$1-size"
+        opencv "$3/train" "$5" >>"$scratch/$1-peer"
+    done
+    whole=$(median <"$scratch/$1-whole")
+    size=$(median <"$scratch/$1-size")
+    peer=$(median <"$scratch/$1-peer")
+}
+
 # The textures of synth make PNG files of the size of photographs' (114 KiB each at 256x256).
 png() {
-    local round whole size peer
+    local whole size peer
     part "256x256 PNG, one core"
     check "$PINLINE" synth "$scratch/png" --images 200 --val-images 0 --size 256 --format png --quiet
-    for ((round = 0; round < ROUNDS; round++)); do
-        decoder "$scratch/png" 224 >"$scratch/decode.json"
-        rate_of PNG whole <"$scratch/decode.json" >>"$scratch/png-whole"
-        rate_of PNG size <"$scratch/decode.json" >>"$scratch/png-size"
-        opencv "$scratch/png/train" 200 >>"$scratch/png-peer"
-    done
-    whole=$(median <"$scratch/png-whole")
-    size=$(median <"$scratch/png-size")
-    peer=$(median <"$scratch/png-peer")
+    one_core_rounds png PNG "$scratch/png" 224 200
     row 30 "256x256 PNG, one core" "$whole" "OpenCV's decode" "$peer" 1.0 - -
     row 31 "the same to 224" "$size" "OpenCV's decode" "$peer" - "the full decode" "$whole"
 }
 
 small() {
-    local round whole size peer
+    local whole size peer
     part "32x32 JPEG, one core"
     present "$CIFAR" || return 0
-    for ((round = 0; round < ROUNDS; round++)); do
-        decoder "$CIFAR" 32 >"$scratch/decode.json"
-        rate_of JPEG whole <"$scratch/decode.json" >>"$scratch/small-whole"
-        rate_of JPEG size <"$scratch/decode.json" >>"$scratch/small-size"
-        opencv "$CIFAR/train" 2000 >>"$scratch/small-peer"
-    done
-    whole=$(median <"$scratch/small-whole")
-    size=$(median <"$scratch/small-size")
-    peer=$(median <"$scratch/small-peer")
+    one_core_rounds small JPEG "$CIFAR" 32 2000
     row 40 "32x32 JPEG, one core" "$size" "OpenCV's decode" "$peer" 1.4 "libjpeg-turbo's full decode" "$whole"
 }
 
