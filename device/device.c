@@ -457,20 +457,6 @@ enum status device_delay_program_create(device *dev, double seconds, device_stre
 
 /* --- Doctor ---------------------------------------------------------------------------------- */
 
-static void doctor_facts(device *dev, device_doctor_line line, void *context)
-{
-    struct device_facts facts;
-    char text[512];
-    if (device_read_facts(dev, &facts) != STATUS_OK) {
-        line(context, true, status_message());
-        status_clear();
-        return;
-    }
-    snprintf(text, sizeof text, "device: %s, %.1f GiB of memory, %.1f GiB free", facts.name,
-             (double)facts.memory_total / 1073741824.0, (double)facts.memory_free / 1073741824.0);
-    line(context, false, text);
-}
-
 void device_doctor(device *dev, const struct device_settings *settings, device_doctor_line line,
                    void *context)
 {
@@ -478,9 +464,6 @@ void device_doctor(device *dev, const struct device_settings *settings, device_d
     if (settings == NULL) {
         device_settings_defaults(&defaults);
         settings = &defaults;
-    }
-    if (dev != NULL) {
-        doctor_facts(dev, line, context);
     }
     bool cuda_open = dev != NULL && strcmp(dev->backend->name, "host") != 0;
     if (dev == NULL || !cuda_open) {

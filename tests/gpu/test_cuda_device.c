@@ -487,6 +487,129 @@ START_TEST(plans_are_remembered)
 }
 END_TEST
 
+/* Puts what is no engine's number in place of that of each of a text's plans. */
+static void spoil_plans(char *text)
+{
+    int spoilt = 0;
+    for (char *id = strstr(text, "\"plan\""); id != NULL; id = strstr(id, "\"plan\"")) {
+        id = strchr(strchr(id, ':'), 'e') + 1;
+        ck_assert(*id >= '0' && *id <= '9');
+        *id = 'x';
+        spoilt++;
+    }
+    ck_assert_int_ge(spoilt, 3);
+}
+
+enum { LAYERS = 3 };
+
+/* Three layers of different sizes, created before any of them runs. */
+static void run_layers(device *dev, enum status expected, uint64_t *hash, float *results[LAYERS],
+                       size_t bytes[LAYERS])
+{
+    device_stream *stream = NULL;
+    struct layer layers[LAYERS];
+    device_op *ops[LAYERS] = {NULL};
+    device_program *program = NULL;
+    must(device_stream_create(dev, "test", &stream));
+    for (int i = 0; i < LAYERS; i++) {
+        layer_init(dev, stream, &layers[i], 4, 16 << i, 32, 3);
+        must(device_op_create(dev, &layers[i].desc, &ops[i]));
+    }
+    ck_assert_int_eq(device_program_create(dev, ops, LAYERS, stream, &program), expected);
+    *hash = device_plans_hash(dev);
+    if (expected == STATUS_OK) {
+        must(device_program_submit(dev, program, stream));
+    } else {
+        ck_assert_ptr_nonnull(strstr(status_message(), "--replan"));
+        ck_assert_int_eq(device_op_submit(dev, ops[LAYERS - 1], stream), STATUS_UNSUPPORTED);
+    }
+    for (int i = 0; i < LAYERS; i++) {
+        if (expected == STATUS_OK) {
+            results[i] = fetch(dev, stream, &layers[i]);
+            bytes[i] = layers[i].y_bytes;
+        }
+    }
+    device_program_destroy(dev, &program);
+    for (int i = 0; i < LAYERS; i++) {
+        device_op_destroy(dev, &ops[i]);
+        layer_fini(dev, &layers[i]);
+    }
+    device_stream_destroy(dev, &stream);
+}
+
+/* Remembered plans are built together, to the same bits; one that cannot be built is replaced and the
+ * list and the file tell the new one, unless it was required. */
+START_TEST(plans_that_fail_are_replaced)
+{
+    char path[] = "/tmp/pinline_plans_XXXXXX";
+    int file = mkstemp(path);
+    ck_assert_int_ge(file, 0);
+    close(file);
+    unlink(path);
+    struct device_settings settings = defaults();
+    settings.plan_cache = path;
+    float *results[4][LAYERS] = {{NULL}};
+    size_t bytes[LAYERS] = {0};
+    uint64_t hashes[4] = {0};
+    for (int round = 0; round < 4; round++) {
+        OPEN(&settings);
+        run_layers(dev, STATUS_OK, &hashes[round], results[round], bytes);
+        size_t length = 0;
+        char *list = plans_text(dev, &length);
+        device_close(&dev);
+        if (round == 1) {
+            void *text = NULL;
+            must(file_read(path, 1 << 20, &text, &length));
+            spoil_plans(text);
+            FILE *stream = fopen(path, "w");
+            ck_assert_ptr_nonnull(stream);
+            ck_assert_uint_eq(fwrite(text, 1, length, stream), length);
+            fclose(stream);
+            free(text);
+        }
+        ck_assert_msg(strstr(list, "\"ex") == NULL, "%s", list);
+        free(list);
+    }
+    ck_assert(hashes[1] == hashes[0]);
+    ck_assert(hashes[3] == hashes[2]);
+    for (int i = 0; i < LAYERS; i++) {
+        ck_assert(memcmp(results[0][i], results[1][i], bytes[i]) == 0);
+        ck_assert(memcmp(results[2][i], results[3][i], bytes[i]) == 0);
+        for (size_t j = 0; j < bytes[i] / sizeof(float); j++) {
+            /* Sums of 288 products of at most a quarter, in another order at worst, in TF32 at worst. */
+            ck_assert_float_eq_tol(results[0][i][j], results[2][i][j], 0.05F);
+        }
+    }
+    for (int round = 0; round < 4; round++) {
+        for (int i = 0; i < LAYERS; i++) {
+            free(results[round][i]);
+        }
+    }
+
+    device *dev = open_with(&settings);
+    ck_assert_ptr_nonnull(dev);
+    run_layers(dev, STATUS_OK, &hashes[0], results[0], bytes);
+    size_t length = 0;
+    char *list = plans_text(dev, &length);
+    device_close(&dev);
+    spoil_plans(list);
+    json_document *document = NULL;
+    must(json_parse(list, length, &document));
+    settings.plan_cache = NULL;
+    dev = open_with(&settings);
+    ck_assert_ptr_nonnull(dev);
+    must(device_require_plans(dev, json_root(document), false));
+    run_layers(dev, STATUS_MISMATCH, &hashes[0], NULL, NULL);
+    device_close(&dev);
+    for (int i = 0; i < LAYERS; i++) {
+        free(results[0][i]);
+    }
+    json_document_destroy(&document);
+    free(list);
+    unlink(path);
+}
+END_TEST
+
 static void count_line(void *context, bool problem, const char *text)
 {
     int *lines = context;
@@ -518,6 +641,7 @@ int main(int argc, char **argv)
                                   poison,
                                   programs,
                                   plans_are_remembered,
+                                  plans_that_fail_are_replaced,
                                   doctor};
     Suite *suite = suite_create("cuda device");
     for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
