@@ -346,7 +346,7 @@ static enum status read_all(struct result *file)
     return STATUS_OK;
 }
 
-enum status result_open(const char *path, result **out)
+static enum status open_file(const char *path, result **out)
 {
     void *text = NULL;
     size_t bytes = 0;
@@ -366,6 +366,28 @@ enum status result_open(const char *path, result **out)
     }
     *out = file;
     return STATUS_OK;
+}
+
+enum status result_open(const char *path, result **out)
+{
+    *out = NULL;
+    if (!file_is_folder(path)) {
+        return open_file(path, out);
+    }
+    char *inside = file_join(path, "result.json");
+    if (!inside) {
+        return FAIL(STATUS_NO_MEMORY, "no memory for a path");
+    }
+    const enum status status =
+        file_exists(inside)
+            ? open_file(inside, out)
+            : FAIL(
+                  STATUS_NOT_FOUND,
+                  "the folder %s holds no result.json: name the folder that `pinline ablate` wrote "
+                  "(its --out), or the file itself",
+                  path);
+    free(inside);
+    return status;
 }
 
 void result_close(result **handle)

@@ -139,7 +139,7 @@ struct result_view {
     size_t failures; /* entries of root's "failures" */
 };
 
-/* Reads and checks a result file, computes medians, effects and verdicts. STATUS_INVALID names what
+/* Reads and checks a result, by its file or by the folder that holds it as result.json; computes medians, effects and verdicts. STATUS_INVALID names what
  * is missing or of the wrong kind; STATUS_NOT_FOUND, STATUS_IO, STATUS_NO_MEMORY. */
 enum status result_open(const char *path, result **out) MUST_USE;
 void result_close(result **file);

@@ -379,6 +379,13 @@ try_using() {
     holds "ablate tells of images left out" grep -q 'could not be read were left out.*up to 1;' \
         skipped/result.json
     ends 0 "compare" compare ablation/result.json ablation/result.json
+    cp out compared
+    ends 0 "compare of folders" compare ablation ablation/
+    sed -i 1,2d out compared
+    holds "compare of folders says what compare of files says" cmp out compared
+    ends 0 "compare of a folder and a file" compare ablation ablation/result.json
+    says 1 "compare of a folder without a result" 'folder set holds no result.json.*--out' \
+        compare ablation set
     ends 0 "doctor" doctor
     prints "doctor lists CPUs" 'CPU: '
     ends 0 "doctor --json" doctor --json
