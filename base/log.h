@@ -11,7 +11,7 @@
 #include "base/status.h"
 
 enum log_level {
-    LOG_QUIET = 0, /* errors alone */
+    LOG_QUIET = 0, /* warnings and errors alone */
     LOG_NORMAL,    /* default: what a user wants to know */
     LOG_VERBOSE    /* decisions and places too */
 };

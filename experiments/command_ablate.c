@@ -105,9 +105,11 @@ static enum status print_result(void)
         json_writer_init(&writer, stdout, true);
         json_copy(&writer, view->root);
         putchar('\n');
-    } else if (status == STATUS_OK && !settings.job.quiet) {
+    } else if (status == STATUS_OK) {
         report_text(view, stdout, terminal_columns());
-        printf("\nAll of it: %s/result.json, report.html, report.md, rounds.csv\n", settings.out);
+    }
+    if (status == STATUS_OK) {
+        log_info("all of it: %s/result.json, report.html, report.md, rounds.csv", settings.out);
     }
     result_close(&file);
     return status;
@@ -213,7 +215,7 @@ static enum status run(char **operands, size_t operand_count)
 {
     (void)operands;
     (void)operand_count;
-    command_set_log_level(&settings.job);
+    TRY(command_set_log_level(&settings.job));
     settings.command_line = command_line();
     settings.request = request_text();
     settings.cells.both_transfers = transfer_choice == 2;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "trainer/job.h"
 #include "trainer/job_options.h"
 
@@ -57,6 +58,7 @@ void request_write_job(const struct settings *job, struct json_writer *writer)
     json_key_double(writer, "step_s", job->step_seconds);
     json_key_bool(writer, "eval", job->forward_only);
     json_key_string(writer, "cuda_only", job->device.cuda_only);
+    json_key_int(writer, "log", log_get_level());
     json_key(writer, "job");
     job_write_settings(job, writer);
 }

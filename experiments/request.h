@@ -20,7 +20,8 @@ struct request {
 /* Fills *request from the document, which must outlive it. STATUS_INVALID. */
 enum status request_read(const struct json_value *root, struct request *request) MUST_USE;
 
-/* Writes "step_s", "eval", "cuda_only" and "job", and "cells", as members of an open object. */
+/* Writes "step_s", "eval", "cuda_only", "log" (this process's level, which the child takes over) and
+ * "job", and "cells", as members of an open object. */
 void request_write_job(const struct settings *job, struct json_writer *writer);
 void request_write_cells(const struct cell_list *cells, struct json_writer *writer);
 

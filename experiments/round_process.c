@@ -134,6 +134,8 @@ enum status round_child(const char *mode, const char *request_path, const char *
     enum status status = json_parse(text, bytes, &request);
     free(text);
     TRY(status);
+    const int64_t level = json_member_int(json_root(request), "log", LOG_NORMAL);
+    log_set_level(level == LOG_QUIET ? LOG_QUIET : level == LOG_VERBOSE ? LOG_VERBOSE : LOG_NORMAL);
     FILE *memory = open_memstream(&answer_text, &answer_bytes);
     if (!memory) {
         json_document_destroy(&request);

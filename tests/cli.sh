@@ -388,6 +388,22 @@ try_using() {
         compare ablation set
     ends 0 "doctor" doctor
     prints "doctor lists CPUs" 'CPU: '
+    if [ -e /dev/nvidia0 ]; then
+        skip "doctor tells once why there is no GPU" "there is a GPU"
+    else
+        cp out err
+        # Which of the two depends on whether the program was built with CUDA.
+        holds "doctor tells once why there is no GPU" \
+            test "$(grep -cE 'NVIDIA driver|pinline_cuda.so' out)" -eq 1
+        call doctor --device cuda
+        cp out err
+        holds "doctor --device cuda tells once why there is none" \
+            test "$(grep -cE 'NVIDIA driver|pinline_cuda.so' out)" -eq 1
+    fi
+    ends 0 "doctor --device host" doctor --device host
+    cp out err
+    holds "doctor describes the host device once" test "$(grep -cE ' loops' out)" -eq 1
+    holds "doctor --device host misses no GPU" sh -c '! grep -E "NVIDIA|cuda" out'
     ends 0 "doctor --json" doctor --json
     is_json "doctor --json" 'len(d["lines"]) > 4'
     ends 0 "bench step" bench step "${small[@]:0:4}" --model probe --batch-size 16 --steps 2 --repeats 1
@@ -403,6 +419,55 @@ try_using() {
     is_json "bench loader --json" 'd["images"] == 100 and d["rows"][0]["workers"] == 1'
     ends 0 "bench decode --json" bench decode --data set --size 16 --seconds 0.02 --json
     is_json "bench decode --json" 'd["size"] == 16 and len(d["rows"]) > 0'
+}
+# --quiet leaves out progress and notes, and nothing else. quiet NAME ARGS...: on standard output stands
+# what stands there without it, judged by the words of the first line.
+quiet() {
+    local name=$1 first
+    shift
+    call "$@"
+    first=$(head -n 1 out | tr -d '0-9.')
+    call "$@" --quiet
+    if [ "$code" -ne 0 ] || [ -s err ]; then
+        fail "--quiet $name" "exit code $code, or lines on standard error"
+    elif [ "$(head -n 1 out | tr -d '0-9.')" != "$first" ]; then
+        fail "--quiet $name" "its first line is not \"$first\" but \"$(head -n 1 out)\""
+    else
+        pass "--quiet $name"
+    fi
+}
+try_quiet() {
+    local cells=(ablate --data set "${small[@]:2}" --model probe --batch-size 16 --cells 'default,both'
+        --rounds 2 --epochs 1 --ceiling-seconds 0.02 --settle 0.01 --overwrite) command
+    quiet synth synth spoken --images 10 --size 8 --overwrite
+    quiet check check set
+    quiet pack pack set spoken.pack --overwrite
+    quiet train train --data set "${small[@]:2}" --model probe --epochs 1 --out spoken_run --overwrite
+    quiet eval eval --weights run/best.safetensors --data set
+    quiet predict predict --weights run/best.safetensors set/val/ring
+    quiet "bench step" bench step --model probe --size 16 --batch-size 16 --steps 2 --repeats 1
+    quiet "bench loader" bench loader --data set --size 16 --seconds 0.01
+    quiet "bench decode" bench decode --data set --size 16 --seconds 0.01
+    quiet doctor doctor
+    quiet compare compare ablation ablation
+    call "${cells[@]}" --out spoken_ablation --quiet
+    holds "--quiet ablate prints its report" grep -qE '^cell +samples/s' out
+    cp err said
+    holds "--quiet ablate says nothing else, nor do its rounds" \
+        sh -c '! grep -v "^warning: " said'
+    call "${cells[@]}" --out spoken_ablation
+    holds "ablate names its files beside the report, not in it" \
+        sh -c 'grep -q "spoken_ablation/result.json" err && ! grep "spoken_ablation" out'
+    call train --data set --size 16 --model probe --epochs 1 --out spoken_run --overwrite --quiet \
+        -j $(($(nproc --all) + 1)) --max-steps 1
+    holds "--quiet leaves warnings" grep -q '^warning: --num-workers' err
+    for command in "train --data set" "ablate --data set" "compare ablation ablation" "check set" \
+        "eval --data set --weights run/best.safetensors" "synth spoken" "pack set spoken.pack" \
+        "predict --weights run/best.safetensors set" "bench step" doctor; do
+        # shellcheck disable=SC2086
+        says 2 "${command%% *}: --quiet or --verbose" '--quiet and --verbose exclude each other' \
+            $command --quiet --verbose
+    done
 }
 hash_of() {
     weights_hash "$work/$1/log.jsonl"
@@ -1016,6 +1081,7 @@ try_man_and_completion
 try_sets
 try_training
 try_using
+try_quiet
 try_pages
 wrong_words
 wrong_data

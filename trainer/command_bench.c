@@ -172,7 +172,7 @@ static enum status run(char **operands, size_t operand_count)
                                                                    bench_decode};
     static const int users[] = {STEP, LOADER, DECODE};
     (void)operand_count;
-    command_set_log_level(&all.settings);
+    TRY(command_set_log_level(&all.settings));
     for (size_t i = 0; names[i]; i++) {
         if (strcmp(operands[0], names[i]) == 0) {
             TRY(refuse_unused(names[i], users[i]));

@@ -340,7 +340,7 @@ static enum status run(char **operands, size_t operand_count)
 {
     dataset *train = NULL, *val = NULL;
     (void)operand_count;
-    command_set_log_level(&settings);
+    TRY(command_set_log_level(&settings));
     if (settings.json && format.csv) {
         return FAIL(STATUS_USAGE, "--json and --csv exclude each other");
     }

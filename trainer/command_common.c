@@ -5,9 +5,13 @@
 #include "trainer/checkpoint.h"
 #include "trainer/commands.h"
 
-void command_set_log_level(const struct settings *settings)
+enum status command_set_log_level(const struct settings *settings)
 {
+    if (settings->quiet && settings->verbose) {
+        return FAIL(STATUS_USAGE, "--quiet and --verbose exclude each other");
+    }
     log_set_level(settings->quiet ? LOG_QUIET : settings->verbose ? LOG_VERBOSE : LOG_NORMAL);
+    return STATUS_OK;
 }
 
 enum status command_check_device(struct settings *settings)

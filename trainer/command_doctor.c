@@ -24,17 +24,10 @@ static size_t line_count;
 /* Of the device's options those that say which one, and what it has: nothing is computed. */
 static size_t bind(struct option_binding *bindings)
 {
-    static const char *const names[] = {"device", "cuda-libs", "host-threads"};
+    static const char *const names[] = {"device", "cuda-libs", "host-threads", NULL};
     static struct option options[sizeof names / sizeof names[0]];
-    static struct option_table device_table = {.title = "Device", .options = options};
-    device_table.count = 0;
-    for (size_t n = 0; n < sizeof names / sizeof names[0]; n++) {
-        for (size_t i = 0; i < options_device.count; i++) {
-            if (strcmp(options_device.options[i].name, names[n]) == 0) {
-                options[device_table.count++] = options_device.options[i];
-            }
-        }
-    }
+    static struct option_table device_table;
+    options_pick(&options_device, names, options, &device_table);
     settings_defaults(&settings);
     bindings[0] = (struct option_binding){.table = &device_table, .base = &settings};
     bindings[1] = (struct option_binding){.table = &options_output, .base = &settings};
@@ -111,17 +104,31 @@ static void describe_machine(void)
     add_line(NULL, false, text);
 }
 
-/* Without an open device, its own lines say why there is none. */
+static bool is_told(const char *reason)
+{
+    for (size_t i = 0; i < line_count; i++) {
+        if (strstr(lines[i].text, reason)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Without an open device, its own lines say why there is none; what they leave out is added. */
 static void describe_devices(void)
 {
     struct device_settings wanted = settings.device;
+    char reason[LINE_BYTES - 64] = "";
     device *dev = NULL;
     wanted.kind = wanted.kind == DEVICE_HOST ? DEVICE_HOST : DEVICE_CUDA;
     if (device_open(&wanted, &dev) != STATUS_OK) {
-        add_line(NULL, settings.device.kind != DEVICE_AUTO, status_message());
+        snprintf(reason, sizeof reason, "%s", status_message());
         status_clear();
     }
     device_doctor(dev, &wanted, add_line, NULL);
+    if (!is_told(reason)) {
+        add_line(NULL, true, reason);
+    }
     device_close(&dev);
 }
 
@@ -147,7 +154,7 @@ static enum status run(char **operands, size_t operand_count)
 {
     (void)operands;
     (void)operand_count;
-    command_set_log_level(&settings);
+    TRY(command_set_log_level(&settings));
     TRY(command_check_device(&settings));
     line_count = 0;
     describe_machine();

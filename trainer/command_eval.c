@@ -175,7 +175,7 @@ static enum status run(char **operands, size_t operand_count)
     (void)operands;
     (void)operand_count;
     memset(&parts, 0, sizeof parts);
-    command_set_log_level(&settings);
+    TRY(command_set_log_level(&settings));
     TRY(command_check_device(&settings));
     TRY(command_take_model(&settings));
     TRY(settings_complete(&settings));

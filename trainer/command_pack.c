@@ -179,7 +179,7 @@ static enum status run(char **operands, size_t operand_count)
     dataset *train = NULL, *val = NULL;
     struct packed_result result;
     (void)operand_count;
-    command_set_log_level(&settings);
+    TRY(command_set_log_level(&settings));
     if (options_was_given("size") && !wanted.decoded) {
         return FAIL(STATUS_USAGE,
                     "--size does nothing without --decoded; leave it out, or give both");

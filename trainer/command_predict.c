@@ -341,7 +341,7 @@ static enum status run(char **operands, size_t operand_count)
     struct checkpoint_model model;
     memset(&list, 0, sizeof list);
     memset(&model, 0, sizeof model);
-    command_set_log_level(&settings);
+    TRY(command_set_log_level(&settings));
     if (settings.json && as_csv) {
         return FAIL(STATUS_USAGE, "--json and --csv exclude each other");
     }

@@ -114,7 +114,7 @@ static enum status run(char **operands, size_t operand_count)
 {
     struct synth_result result;
     (void)operand_count;
-    command_set_log_level(&settings);
+    TRY(command_set_log_level(&settings));
     wanted.synth.folder = operands[0];
     wanted.synth.width = wanted.width > 0 ? wanted.width : wanted.size;
     wanted.synth.height = wanted.height > 0 ? wanted.height : wanted.size;

@@ -140,7 +140,7 @@ static enum status run(char **operands, size_t operand_count)
     struct train_run_result result;
     (void)operands;
     (void)operand_count;
-    command_set_log_level(&settings);
+    TRY(command_set_log_level(&settings));
     if (settings.resume) {
         TRY(take_resumed());
     }

@@ -15,8 +15,9 @@ extern const struct command command_synth;
 extern const struct command command_check;
 extern const struct command command_pack;
 
-/* Sets the log level by --quiet and --verbose. */
-void command_set_log_level(const struct settings *settings);
+/* Sets the log level by --quiet and --verbose: a command's results, warnings and errors are printed at
+ * any. STATUS_USAGE where both are given. */
+enum status command_set_log_level(const struct settings *settings) MUST_USE;
 
 /*
  * Checks the options that were given against --device, of a command that takes all of them:

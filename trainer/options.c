@@ -49,6 +49,19 @@ static const struct option *find_short(const struct option_binding *bindings, si
     return NULL;
 }
 
+void options_pick(const struct option_table *from, const char *const *names, struct option *options,
+                  struct option_table *table)
+{
+    *table = (struct option_table){.title = from->title, .options = options};
+    for (; *names; names++) {
+        for (size_t i = 0; i < from->count; i++) {
+            if (strcmp(from->options[i].name, *names) == 0) {
+                options[table->count++] = from->options[i];
+            }
+        }
+    }
+}
+
 /* Insertions, deletions, replacements and swaps of neighbours (optimal string alignment). */
 static int edit_distance(const char *a, const char *b)
 {

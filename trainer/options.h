@@ -51,6 +51,11 @@ struct option_table {
     size_t count;
 };
 
+/* The options of `from` that `names` (NULL at the end) lists, in that order: fills `options`, with room
+ * for all of them, and a table over it. */
+void options_pick(const struct option_table *from, const char *const *names, struct option *options,
+                  struct option_table *table);
+
 /* A table together with the struct that it fills. */
 struct option_binding {
     const struct option_table *table;

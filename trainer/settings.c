@@ -71,9 +71,6 @@ enum status settings_complete(struct settings *settings)
         return FAIL(STATUS_USAGE, "--resume and --overwrite exclude each other: resuming goes on "
                                   "in the run's folder");
     }
-    if (settings->quiet && settings->verbose) {
-        return FAIL(STATUS_USAGE, "--quiet and --verbose exclude each other");
-    }
     if (settings->network.nesterov &&
         (settings->network.optimiser != OPTIMISER_SGD || settings->optimiser.momentum == 0)) {
         return FAIL(STATUS_USAGE, "--nesterov needs --optimizer sgd with a --momentum above 0");
