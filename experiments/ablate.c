@@ -369,6 +369,8 @@ static enum status run(struct ablation *a)
 {
     const struct ablate_settings *settings = a->settings;
     a->job = settings->job;
+    TRY(cells_choose(&settings->cells, &a->cells));
+    TRY(cells_adopt(&a->cells, &a->job));
     TRY(settings_complete(&a->job));
     if (a->job.loader.pin_memory == PIN_AUTO) {
         return FAIL(STATUS_USAGE, "--pin-memory auto may fall back in silence, so cells do not "
@@ -377,7 +379,6 @@ static enum status run(struct ablation *a)
     if (settings->peer) {
         TRY(peer_read(settings->peer, &a->peers));
     }
-    TRY(cells_choose(&settings->cells, &a->cells));
     TRY(check_axes(a, a->job.device.kind == DEVICE_HOST));
     if (settings->resume) {
         TRY(ablate__go_on(a));

@@ -202,13 +202,27 @@ static void warn_bad_images(struct ablation *a)
     }
 }
 
+static int most_workers(const struct ablation *a)
+{
+    static struct settings settings;
+    int most = a->cells.count > 0 ? 0 : a->job.loader.num_workers;
+    for (size_t c = 0; c < a->cells.count; c++) {
+        if (cells_settings(&a->job, &a->cells.cells[c], &settings) != STATUS_OK) {
+            status_clear();
+        } else if (settings.loader.num_workers > most) {
+            most = settings.loader.num_workers;
+        }
+    }
+    return most;
+}
+
 static void warn_machine(struct ablation *a)
 {
     const struct json_value *root = json_root(a->ceilings ? a->ceilings : a->earlier);
     const struct json_value *machine = json_member(root, "machine");
     const struct json_value *on = json_member(root, "device");
     const int cpus = (int)json_member_int(machine, "cpus_allowed", 0);
-    const int workers = a->job.loader.num_workers;
+    const int workers = most_workers(a);
     if (cpus > 0 && workers > cpus) {
         ablate__note(&a->warnings,
                      "%d workers share %d CPUs: they stand in each other's way; try --num-workers "
@@ -253,6 +267,7 @@ static void warn_protocol(struct ablation *a)
 static void warn_length(struct ablation *a)
 {
     double shortest = INFINITY, epoch_s = 0;
+    bool known = false;
     const char *not_cached = NULL;
     for (int round = 0; round < a->rounds_done; round++) {
         for (size_t c = 0; c < a->cells.count; c++) {
@@ -266,6 +281,7 @@ static void warn_length(struct ablation *a)
             if (seconds < shortest && epochs && epochs->count > 0) {
                 shortest = seconds;
                 epoch_s = seconds / (double)epochs->count;
+                known = a->predictions[c].known;
             }
             if (strcmp(mode, "none") != 0 && json_member_int(run, "cache_images", 0) < a->samples) {
                 not_cached = a->cells.cells[c].name;
@@ -274,11 +290,16 @@ static void warn_length(struct ablation *a)
     }
     if (shortest < 4.5 && a->rounds_done > 0) {
         const double first_s = json_member_double(a->found, "first_batch_s", 0);
+        char waits[100] = "";
+        if (known && epoch_s > 0) {
+            snprintf(waits, sizeof waits,
+                     ", and an epoch of %.2f s waits for its first batch for %.1f %% of it",
+                     epoch_s, 100 * first_s / epoch_s);
+        }
         ablate__note(&a->warnings,
                      "a cell was timed for %.2f s only; 5 s are recommended (--seconds): rates of "
-                     "short runs spread more, which makes intervals wider, and an epoch of %.2f s "
-                     "waits for its first batch for %.1f %% of it",
-                     shortest, epoch_s, epoch_s > 0 ? 100 * first_s / epoch_s : 0);
+                     "short runs spread more, which makes intervals wider%s",
+                     shortest, waits);
     }
     if (not_cached) {
         ablate__note(&a->warnings,

@@ -69,6 +69,10 @@ enum status ablate__go_on(struct ablation *a) MUST_USE;
 /* Batches and samples of an epoch when at most `limit` samples are used, 0 for all. */
 void ablate__take_facts(struct ablation *a, int64_t limit);
 
+/* The first cell that is the job but for its flags, and its settings: what the ceilings speak of. NULL
+ * where there is none. */
+const struct cell *ablate__reference(const struct ablation *a, struct settings *settings);
+
 /* Rates of all cells from the ceilings. */
 void ablate__predict(struct ablation *a);
 

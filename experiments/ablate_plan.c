@@ -15,30 +15,49 @@
 /* An epoch that a budget shortens keeps so many batches. */
 #define LEAST_BATCHES 10.0
 
-/* Every option of a job but those that choose between stages that were measured. */
+/* Every option of a job but the flags of cells, which choose between stages that were measured. */
 static char *rest_of_settings(const struct ablation *a, const struct settings *settings)
 {
     struct settings copy = *settings;
     char *text = NULL;
     copy.loader.pin_memory = a->job.loader.pin_memory;
-    copy.loader.pin_how = a->job.loader.pin_how;
     copy.loader.non_blocking = a->job.loader.non_blocking;
     copy.loader.copy_stream = a->job.loader.copy_stream;
-    copy.timing = a->job.timing;
     if (job_settings_text(&copy, &text) != STATUS_OK) {
         status_clear();
     }
     return text;
 }
 
-/* Whether the ceilings, measured with the job's own settings, are this cell's too. */
-static bool keeps_ceilings(const struct ablation *a, const struct settings *settings)
+static bool is_job_but_for_flags(const struct ablation *a, const struct settings *settings)
 {
     char *own = rest_of_settings(a, &a->job), *cell = rest_of_settings(a, settings);
     const bool same = own && cell && strcmp(own, cell) == 0;
     free(own);
     free(cell);
     return same;
+}
+
+/* Whether the ceilings, measured with the job's own settings, are this cell's too: how memory is
+ * page-locked changes no stage, and they are timed whatever the cell is. */
+static bool keeps_ceilings(const struct ablation *a, const struct settings *settings)
+{
+    struct settings copy = *settings;
+    copy.loader.pin_how = a->job.loader.pin_how;
+    copy.timing = a->job.timing;
+    return is_job_but_for_flags(a, &copy);
+}
+
+const struct cell *ablate__reference(const struct ablation *a, struct settings *settings)
+{
+    for (size_t c = 0; c < a->cells.count; c++) {
+        if (cells_settings(&a->job, &a->cells.cells[c], settings) != STATUS_OK) {
+            status_clear(); /* the round will say it */
+        } else if (is_job_but_for_flags(a, settings)) {
+            return &a->cells.cells[c];
+        }
+    }
+    return NULL;
 }
 
 void ablate__predict(struct ablation *a)

@@ -1,6 +1,7 @@
 #include "experiments/cells.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "trainer/job.h"
@@ -336,6 +337,64 @@ enum status cells_settings(const struct settings *job, const struct cell *cell,
         TRY(options_set(bindings, count, cell->changes[i].option, cell->changes[i].value));
     }
     TRY(settings_complete(out));
+    return STATUS_OK;
+}
+
+bool cells_is_flag(const char *option)
+{
+    static const char *const names[] = {"pin-memory", "non-blocking", "copy-stream"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(names[i], option) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* One option of a job as a cell has it. */
+static enum status change_job(struct settings *job, const struct cell_change *change)
+{
+    struct option_binding bindings[16];
+    const size_t count = job_bind_options(job, bindings);
+    return options_set(bindings, count, change->option, change->value);
+}
+
+/* Whether the job's value of the option that each cell's change `i` names is that of some cell. */
+static enum status has_own_value(const struct cell_list *list, size_t i, const struct settings *job,
+                                 bool *found)
+{
+    char *own = NULL;
+    *found = false;
+    TRY(job_settings_text(job, &own));
+    enum status status = STATUS_OK;
+    for (size_t c = 0; c < list->count && !*found && status == STATUS_OK; c++) {
+        struct settings changed = *job;
+        char *text = NULL;
+        status = change_job(&changed, &list->cells[c].changes[i]);
+        if (status == STATUS_OK) {
+            status = job_settings_text(&changed, &text);
+        }
+        *found = status == STATUS_OK && strcmp(own, text) == 0;
+        free(text);
+    }
+    free(own);
+    return status;
+}
+
+enum status cells_adopt(const struct cell_list *list, struct settings *job)
+{
+    /* Axes give every cell the same options, in the same order. */
+    const struct cell *first = &list->cells[0];
+    for (size_t i = 0; i < first->change_count; i++) {
+        bool found = false;
+        if (cells_is_flag(first->changes[i].option)) {
+            continue;
+        }
+        TRY(has_own_value(list, i, job, &found));
+        if (!found) {
+            TRY(change_job(job, &first->changes[i]));
+        }
+    }
     return STATUS_OK;
 }
 

@@ -64,6 +64,16 @@ enum status cells_settings(const struct settings *job, const struct cell *cell,
                            struct settings *out) MUST_USE;
 
 /*
+ * What the parts are measured with, and a report speaks of, must be what cells have: where no cell has
+ * the job's value of an option that axes vary, the job takes the first cell's. The flags that every
+ * cell sets itself are left. `job` not completed. STATUS_USAGE, STATUS_NO_MEMORY.
+ */
+enum status cells_adopt(const struct cell_list *list, struct settings *job) MUST_USE;
+
+/* Whether an option is one of those that every known cell sets: how batches are staged and copied. */
+bool cells_is_flag(const char *option);
+
+/*
  * Compares the settings of two cells as written by options_write (compared_only) and the plans that
  * each run used: they may differ in the options that either cell names. STATUS_MISMATCH naming the
  * option and both values.

@@ -149,8 +149,34 @@ static const char *request_text(void)
     return text;
 }
 
+static bool has_axis(const char *option)
+{
+    const size_t length = strlen(option);
+    for (size_t i = 0; i < CELLS_MAX_AXES && settings.cells.axes[i]; i++) {
+        if (strncmp(settings.cells.axes[i], option, length) == 0 &&
+            settings.cells.axes[i][length] == '=') {
+            return true;
+        }
+    }
+    return false;
+}
+
 static enum status take_emulation(void)
 {
+    static const char *const sizing[] = {"size", "batch-size", "transfer"};
+    for (size_t i = 0; i < sizeof sizing / sizeof sizing[0] && settings.batch_bytes > 0; i++) {
+        if (has_axis(sizing[i])) {
+            return FAIL(
+                STATUS_USAGE,
+                "--batch-bytes makes every batch so large, and with --axis %s=... they would "
+                "differ: leave one of them out",
+                sizing[i]);
+        }
+    }
+    if (settings.step_ms > 0 && has_axis("model")) {
+        return FAIL(STATUS_USAGE,
+                    "--step-ms stands for a model that is not ours: leave out --axis model=...");
+    }
     if (settings.step_ms > 0 && options_was_given("model")) {
         return FAIL(STATUS_USAGE,
                     "--step-ms stands for a model that is not ours: leave out --model");
@@ -190,10 +216,7 @@ static enum status take_resumed(void)
 /* What would be found at the end, or never. */
 static enum status check_trace(void)
 {
-    bool timed = settings.job.timing;
-    for (size_t i = 0; i < CELLS_MAX_AXES && settings.cells.axes[i]; i++) {
-        timed = timed || strncmp(settings.cells.axes[i], "timing=", 7) == 0;
-    }
+    const bool timed = settings.job.timing || has_axis("timing");
     if (settings.trace && !timed) {
         return FAIL(STATUS_USAGE, "--trace shows the times of steps and copies, and --no-timing "
                                   "takes none: leave one of them out");

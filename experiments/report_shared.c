@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "experiments/cells.h"
 #include "experiments/report.h"
 #include "experiments/report_internal.h"
 
@@ -114,6 +115,20 @@ void report__check_text(const struct result_view *view, char *text, size_t bytes
              percent_text(check->ratio.high, high, sizeof high), meaning);
 }
 
+/* Whether cells differ in more than their flags: then what is said of the job is one cell's. */
+static bool has_axes(const struct result_view *view)
+{
+    for (size_t c = 0; c < view->cell_count; c++) {
+        const struct json_value *settings = view->cells[c].settings;
+        for (size_t i = 0; settings && i < settings->count; i++) {
+            if (!cells_is_flag(settings->names[i])) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 void report__job_text(const struct result_view *view, char *text, size_t bytes)
 {
     const struct json_value *protocol = json_member(view->root, "protocol");
@@ -121,7 +136,12 @@ void report__job_text(const struct result_view *view, char *text, size_t bytes)
     const struct json_value *on = json_member(view->root, "device");
     const double step_s = json_member_double(protocol, "step_s", 0);
     const int64_t epochs = json_member_int(protocol, "epochs", 0);
-    char what[120];
+    char what[120], of_cell[200] = "";
+    const char *cell = json_member_string(json_member(view->root, "diagnosis"), "cell", "");
+    if (cell[0] && has_axes(view)) {
+        snprintf(of_cell, sizeof of_cell, " in cell \"%s\", and as their names say in the others",
+                 cell);
+    }
     if (step_s > 0) {
         snprintf(what, sizeof what, "an emulated step of %.3g ms", step_s * 1e3);
     } else {
@@ -131,13 +151,13 @@ void report__job_text(const struct result_view *view, char *text, size_t bytes)
     }
     snprintf(text, bytes,
              "%zu round%s of %lld epoch%s a cell: %s, %lld samples of %lld pixels a side in %lld "
-             "batches of %.2f MB, --num-workers %lld, on %s; medians; order seed %llu.",
+             "batches of %.2f MB, --num-workers %lld%s; on %s; medians; order seed %llu.",
              view->rounds, view->rounds == 1 ? "" : "s", (long long)epochs, epochs == 1 ? "" : "s",
              what, (long long)json_member_int(protocol, "samples", 0),
              (long long)json_member_int(job, "size", 0),
              (long long)json_member_int(protocol, "batches", 0),
              json_member_double(protocol, "batch_bytes", 0) / 1e6,
-             (long long)json_member_int(job, "num-workers", 0),
+             (long long)json_member_int(job, "num-workers", 0), of_cell,
              json_member_string(on, "name", "an unknown device"),
              (unsigned long long)result_read_seed(protocol));
 }
@@ -188,9 +208,13 @@ void report__cost_text(const struct result_view *view, char *text, size_t bytes)
         resident = fmax(resident, json_member_double(seen, "resident_max", 0));
         gpu = fmax(gpu, json_member_double(seen, "gpu_memory_max", 0));
         if (used == 0 && json_member_bool(run->object, "page_locked", false)) {
-            used = (size_t)snprintf(text, bytes, "Page-locking takes %.1f ms and %.1f MB at open. ",
-                                    1e3 * json_member_double(run->object, "lock_s", 0),
-                                    json_member_double(run->object, "slots_bytes", 0) / mb);
+            const bool one_of_many = has_axes(view);
+            used = (size_t)snprintf(
+                text, bytes, "Page-locking takes %.1f ms and %.1f MB at open%s%s%s. ",
+                1e3 * json_member_double(run->object, "lock_s", 0),
+                json_member_double(run->object, "slots_bytes", 0) / mb,
+                one_of_many ? " in cell \"" : "", one_of_many ? view->cells[c].name : "",
+                one_of_many ? "\"" : "");
         }
     }
     if (resident > 0 && used < bytes) {

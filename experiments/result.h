@@ -46,7 +46,8 @@
  *          "timeline": [{"lane": "compute", "name": "step", "from": s, "to": s}, ...]}]}, ...],
  *     "failures": ["..."],       bits that differ, cells that are not what they must be; [] is good
  *     "warnings": ["..."],       what makes the measurement doubtful
- *     "diagnosis": {"bound": "loader" (of the job in its default cell), "best_bound": "compute" (with
+ *     "diagnosis": {"cell": "default" (that the parts were measured for, and the rest speaks of),
+ *                   "bound": "loader", "best_bound": "compute" (with
  *                   both flags and a stream of its own), "headline": "...", "advice": [{"what": "...",
  *                   "factor": 1.8, "how": "predicted"|"not measured"}, ...]},
  *     "peer": [{"name": "torch default", "rates": [...]}]        from --peer, may be absent

@@ -43,8 +43,9 @@ static bool stream_pays(const struct result_view *view, struct statistics_ratio 
     return whole->low > 1 + view->matters;
 }
 
-static void advise_undecided(const struct effect *primary, double matters,
-                             struct result_advice *advice)
+/* `what` are "the flags" or what else was varied; `leave` what to do until it is known. */
+static void advise_undecided(const struct effect *primary, double matters, const char *what,
+                             const char *leave, struct result_advice *advice)
 {
     char size[120], rounds[120] = "more rounds would probably not settle it";
     size_text(primary, size, sizeof size);
@@ -52,10 +53,11 @@ static void advise_undecided(const struct effect *primary, double matters,
         snprintf(rounds, sizeof rounds, "%d to %d rounds would probably settle it",
                  primary->rounds_low, primary->rounds_high);
     }
-    snprintf(advice->text, sizeof advice->text,
-             "Undecided whether the flags are worth it here: %s is %s, too wide to tell a gain of "
-             "%.3g %% from none; %s. Until then leave them as they are",
-             primary->name, size, 100 * matters, rounds);
+    snprintf(
+        advice->text, sizeof advice->text,
+        "Undecided whether %s worth it here: %s is %s, too wide to tell a gain of %.3g %% from "
+        "none; %s. Until then %s",
+        what, primary->name, size, 100 * matters, rounds, leave);
 }
 
 static void advise_ladder(const struct result_view *view, struct result_advice *advice)
@@ -103,8 +105,19 @@ static void advise_ladder(const struct result_view *view, struct result_advice *
                  report__percent(both->ratio.high), 100 * view->matters);
         advice->claims = true;
     } else {
-        advise_undecided(both, view->matters, advice);
+        advise_undecided(both, view->matters, "the flags are", "leave them as they are", advice);
     }
+}
+
+/* The effect that is undecided; of several the first. */
+static const struct effect *first_open(const struct result_view *view)
+{
+    for (size_t i = 0; i < view->effect_count; i++) {
+        if (view->effects[i].verdict == VERDICT_UNDECIDED) {
+            return &view->effects[i];
+        }
+    }
+    return &view->effects[0];
 }
 
 /* Without the article's cells: the largest of the effects that are worth it. */
@@ -127,7 +140,8 @@ static void advise_best(const struct result_view *view, struct result_advice *ad
                  size);
         advice->claims = true;
     } else if (open) {
-        advise_undecided(&view->effects[0], view->matters, advice);
+        advise_undecided(first_open(view), view->matters, "what was varied is", "leave it as it is",
+                         advice);
     } else {
         snprintf(advice->text, sizeof advice->text,
                  "Nothing that was varied is worth %.3g %% here: leave it as it is",

@@ -348,6 +348,22 @@ try_using() {
         "${cells[@]}" --resume ablation --matters 5%
     says 1 "ablate --resume with other cells names them" '"both" where "default again"' ablate \
         "${cells[@]/default,both/default,default}" --resume ablation
+    local brief=(--data set --device host --size 16 --model probe --rounds 2 --epochs 1
+        --ceiling-seconds 0.02 --settle 0.01 --out axis)
+    local axis=("${brief[@]:0:16}" --num-workers 3 --axis 'num-workers=1,2')
+    ends 0 "ablate of an axis that lacks the job's value" ablate "${axis[@]}" --out axis
+    tr '\n' ' ' <out >err
+    holds "its report speaks of what cells have" grep -qE \
+        'in cell "default num-workers=1":.* --num-workers 1 in cell "default num-workers=1"' err
+    holds "its report speaks of nothing else" sh -c '! grep -E "3 workers|workers 3 in" out axis/report.html'
+    ends 0 "ablate --resume of it with the flags that it was begun with" ablate "${axis[@]}" \
+        --resume axis
+    says 0 "ablate warns of the most workers of any cell" '1000 workers share' ablate "${brief[@]}" \
+        --axis num-workers=1,1000 --overwrite --predict-only
+    says 2 "ablate --batch-bytes with batches of several sizes" '--batch-bytes.*--axis batch-size' \
+        ablate --data set --device host --step-ms 5 --batch-bytes 12K --axis batch-size=1,2 --out no
+    says 2 "ablate --step-ms with a model" '--step-ms.*--axis model' ablate --data set --device host \
+        --step-ms 5 --axis model=probe,smallcnn --out no
     says 2 "ablate: --epochs and --seconds" '--epochs.*--seconds' ablate "${cells[@]}" --seconds 1
     says 1 "ablate --trace in no folder is told before a round" 'nowhere/t.json.*no folder' ablate \
         "${cells[@]}" --out untraced --trace nowhere/t.json

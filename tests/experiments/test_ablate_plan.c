@@ -173,6 +173,10 @@ END_TEST
 
 /* --- Diagnosis ------------------------------------------------------------------------------ */
 
+/* The cells of the ablation that is diagnosed; none: whatever cells there are. */
+static struct cells_request cells;
+static bool predict_only;
+
 /* Milliseconds of loader, step, issuing, pageable and page-locked copy. */
 static json_document *diagnose(double decode, double step, double issue, double pageable,
                                double locked, struct settings *job)
@@ -187,10 +191,21 @@ static json_document *diagnose(double decode, double step, double issue, double 
     ck_assert_int_eq(json_parse(text, strlen(text), &found), STATUS_OK);
     static struct ablation a;
     memset(&a, 0, sizeof a);
+    static struct ablate_settings settings;
+    ablate_settings_defaults(&settings);
+    settings.predict_only = predict_only;
+    a.settings = &settings;
     a.job = *job;
+    if (cells.names || cells.axes[0]) {
+        ck_assert_int_eq(cells_choose(&cells, &a.cells), STATUS_OK);
+        ck_assert_int_eq(cells_adopt(&a.cells, &a.job), STATUS_OK);
+        ck_assert_int_eq(settings_complete(&a.job), STATUS_OK);
+    }
     a.ceilings = found;
     a.found = json_member(json_root(found), "ceilings");
     a.batches = 100;
+    a.samples = 6400;
+    ablate__predict(&a);
     char *written = NULL;
     size_t bytes = 0;
     FILE *stream = open_memstream(&written, &bytes);
@@ -233,6 +248,8 @@ static struct settings job;
 
 static void usual_job(void)
 {
+    cells = (struct cells_request){0};
+    predict_only = false;
     settings_defaults(&job);
     job.loader.num_workers = 3;
 }
@@ -302,11 +319,91 @@ START_TEST(test_balanced)
 }
 END_TEST
 
+static void check_headline(const json_document *document, const char *says, const char * not )
+{
+    const char *headline = text_of(document, "headline");
+    ck_assert_msg(strstr(headline, says) != NULL, "\"%s\" does not say \"%s\"", headline, says);
+    ck_assert_msg(!not || strstr(headline, not ) == NULL, "\"%s\" says \"%s\"", headline, not );
+}
+
+/* The parts are measured for a cell that runs, and it is named: the job's own value is spoken of where
+ * a cell has it, and otherwise the first. */
+START_TEST(test_a_cell_is_spoken_of)
+{
+    usual_job();
+    cells = (struct cells_request){.axes = {"num-workers=1,2"}};
+    json_document *found = diagnose(20, 2, 0.1, 1, 0.5, &job);
+    check_headline(found, "in cell \"default num-workers=1\": a batch", NULL);
+    check_headline(found, "with 1 worker,", "3 worker");
+    ck_assert_str_eq(text_of(found, "cell"), "default num-workers=1");
+    ck_assert_double_eq_tol(advised(found, "--num-workers 15 instead of 1"), 10, 1e-6);
+    json_document_destroy(&found);
+    cells = (struct cells_request){.axes = {"num-workers=2,3", "pin-how=alloc"}};
+    found = diagnose(20, 2, 0.1, 1, 0.5, &job);
+    check_headline(found, "with 3 workers", NULL);
+    ck_assert_str_eq(text_of(found, "cell"), "default num-workers=3 pin-how=alloc");
+    json_document_destroy(&found);
+    /* Each other axis, and cells that lack the default one. */
+    cells = (struct cells_request){.names = "pin,both", .axes = {"batch-size=8,128"}};
+    found = diagnose(1, 5, 0.1, 20, 9, &job);
+    check_headline(found, "in cell \"pin batch-size=8\": 9.00 ms a batch from page-locked memory",
+                   "default");
+    json_document_destroy(&found);
+    cells = (struct cells_request){.names = "default/s", .axes = {"precision=bf16,f32"}};
+    found = diagnose(1, 5, 0.1, 9, 1, &job);
+    check_headline(found, "in cell \"default/s precision=f32\": 9.00 ms a batch from pageable",
+                   "before");
+    json_document_destroy(&found);
+    cells = (struct cells_request){.names = "both", .axes = {"timing=0,1"}};
+    found = diagnose(20, 2, 0.1, 1, 0.5, &job);
+    check_headline(found, "in cell \"both timing=1\"", NULL);
+    json_document_destroy(&found);
+    cells = (struct cells_request){.names = "default,both"};
+    found = diagnose(1, 5, 0.1, 9, 1, &job);
+    check_headline(found, "Copying bounds this job in its default cell: 9.00 ms", "\"");
+    json_document_destroy(&found);
+}
+END_TEST
+
+/* What rounds measure is not predicted beside them. */
+START_TEST(test_what_is_measured_is_not_advised)
+{
+    static const struct {
+        const char *axis, *words;
+        double ms[5];
+    } axes[] = {{"num-workers=3,15", "--num-workers 15", {20, 2, 0.1, 1, 0.5}},
+                {"cache=none,decoded", "--cache decoded", {20, 2, 0.1, 1, 0.5}},
+                {"cache=encoded,none", "--cache encoded", {20, 2, 0.1, 1, 0.5}},
+                {"transfer=f32,u8", "--transfer u8", {1, 5, 0.1, 9, 8}},
+                {"batch-size=64,128", "--batch-size", {1, 0.5, 4, 0.2, 0.1}}};
+    for (size_t i = 0; i < sizeof axes / sizeof axes[0]; i++) {
+        usual_job();
+        job.loader.transfer = TRANSFER_F32;
+        cells = (struct cells_request){.names = "default,both", .axes = {axes[i].axis}};
+        const double *ms = axes[i].ms;
+        json_document *found = diagnose(ms[0], ms[1], ms[2], ms[3], ms[4], &job);
+        ck_assert_msg(advised(found, axes[i].words) < 0, "%s is advised", axes[i].words);
+        json_document_destroy(&found);
+        predict_only = true;
+        found = diagnose(ms[0], ms[1], ms[2], ms[3], ms[4], &job);
+        ck_assert_msg(advised(found, axes[i].words) >= 1, "%s is not advised", axes[i].words);
+        json_document_destroy(&found);
+    }
+    usual_job();
+    cells = (struct cells_request){.axes = {"precision=f32,bf16"}};
+    json_document *found = diagnose(1, 50, 0.1, 9, 0.1, &job);
+    ck_assert_double_lt(advised(found, "bf16"), 0);
+    ck_assert_double_lt(advised(found, "--pin-memory"), 0);
+    json_document_destroy(&found);
+}
+END_TEST
+
 int main(void)
 {
-    const TTest *const tests[] = {test_budget,     test_budget_of_a_small_set, test_batch_bytes,
-                                  test_spread,     test_ceilings_of_each_kind, test_loader_bound,
-                                  test_copy_bound, test_compute_bound,         test_host_bound,
-                                  test_balanced};
+    const TTest *const tests[] = {
+        test_budget,     test_budget_of_a_small_set, test_batch_bytes,
+        test_spread,     test_ceilings_of_each_kind, test_loader_bound,
+        test_copy_bound, test_compute_bound,         test_host_bound,
+        test_balanced,   test_a_cell_is_spoken_of,   test_what_is_measured_is_not_advised};
     return check_run("ablate_plan", tests, sizeof tests / sizeof tests[0], 0);
 }

@@ -70,6 +70,30 @@ START_TEST(test_eight_and_axes)
 }
 END_TEST
 
+/* The job takes the first cell's value of an axis where no cell has its own, and nothing else. */
+START_TEST(test_adopt)
+{
+    struct settings job;
+    settings_defaults(&job);
+    job.loader.num_workers = 3;
+    choose((struct cells_request){.axes = {"num-workers=1,2", "batch-size=064,128", "prefetch=7"}},
+           8);
+    ck_assert_int_eq(cells_adopt(&list, &job), STATUS_OK);
+    ck_assert_int_eq(job.loader.num_workers, 1);
+    ck_assert_int_eq(job.loader.batch_size, 64);
+    ck_assert_int_eq(job.loader.prefetch, 7);
+    job.loader.num_workers = 2;
+    ck_assert_int_eq(cells_adopt(&list, &job), STATUS_OK);
+    ck_assert_int_eq(job.loader.num_workers, 2);
+    /* The flags are the cells' own. */
+    job.loader.non_blocking = false;
+    choose((struct cells_request){.names = "both,both+stream"}, 2);
+    ck_assert_int_eq(cells_adopt(&list, &job), STATUS_OK);
+    ck_assert(job.loader.pin_memory == PIN_OFF && !job.loader.non_blocking);
+    ck_assert(cells_is_flag("copy-stream") && !cells_is_flag("num-workers"));
+}
+END_TEST
+
 /* The check on the method can be asked for with any cells, and is the same cell but for its name. */
 START_TEST(test_again)
 {
@@ -169,6 +193,7 @@ int main(void)
     TCase *tests = tcase_create("cells");
     tcase_add_test(tests, test_usual);
     tcase_add_test(tests, test_eight_and_axes);
+    tcase_add_test(tests, test_adopt);
     tcase_add_test(tests, test_again);
     tcase_add_test(tests, test_timing_is_an_axis);
     tcase_add_loop_test(tests, test_refused, 0, (int)(sizeof refused / sizeof refused[0]));

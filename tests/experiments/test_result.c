@@ -236,6 +236,30 @@ START_TEST(test_axes)
 }
 END_TEST
 
+/* What is undecided is what was varied, not the flags, and an effect that is decided is not it. */
+START_TEST(test_undecided_axis)
+{
+    struct made_result made = {
+        .cells = 4,
+        .rounds = 6,
+        .names = {"pin prefetch=2", "both prefetch=2", "pin prefetch=4", "both prefetch=4"}};
+    for (int r = 0; r < 6; r++) {
+        const double wobble = 0.05 * (r % 3 - 1);
+        made.rates[0][r] = 1000;
+        made.rates[1][r] = 1000 * (1 + wobble);
+        made.rates[2][r] = 900 + r;
+        made.rates[3][r] = 1000;
+    }
+    const struct result_view *view = open_made(&made);
+    ck_assert_int_eq(result_find_effect(view, "pin: prefetch=4 against prefetch=2")->verdict,
+                     VERDICT_COSTS);
+    ck_assert_ptr_nonnull(strstr(view->advice.text, "Undecided whether what was varied is"));
+    ck_assert_ptr_nonnull(strstr(view->advice.text, "both: prefetch=4 against prefetch=2 is"));
+    ck_assert_ptr_null(strstr(view->advice.text, "flags"));
+    finish();
+}
+END_TEST
+
 START_TEST(test_dedicated_cells)
 {
     struct made_result made = {
@@ -312,6 +336,7 @@ int main(void)
                                   test_advice_follows_the_ladder,
                                   test_no_advice_without_grounds,
                                   test_axes,
+                                  test_undecided_axis,
                                   test_dedicated_cells,
                                   test_peers,
                                   test_seed_round_trip};
