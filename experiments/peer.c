@@ -10,23 +10,63 @@
 
 #define MOST_BYTES ((size_t)16 << 20)
 
-/* Takes the first field of a line into `name`; returns what follows its comma, NULL when there is
- * none or the name is malformed or too long. */
-static const char *take_name(const char *line, char *name, size_t bytes)
+/* Which fields of a line are taken, from 0. */
+struct columns {
+    int name, rate;
+};
+
+/* Takes the field at `line` into `field`, cut to fit; returns what follows it (a comma or the end), or
+ * NULL where its quotes do not close. */
+static const char *take_field(const char *line, char *field, size_t bytes)
 {
     const bool quoted = *line == '"';
     size_t used = 0;
     line += quoted;
     while (*line && (quoted ? *line != '"' || line[1] == '"' : *line != ',')) {
         line += quoted && *line == '"';
-        if (used + 1 >= bytes) {
-            return NULL;
+        if (used + 1 < bytes) {
+            field[used++] = *line;
         }
-        name[used++] = *line++;
+        line++;
     }
-    name[used] = '\0';
-    line += quoted && *line == '"';
-    return *line == ',' && used > 0 ? line + 1 : NULL;
+    field[used] = '\0';
+    if (quoted && *line != '"') {
+        return NULL;
+    }
+    line += quoted;
+    return *line == ',' || *line == '\0' ? line : NULL;
+}
+
+/* Takes field number `wanted` of a line; false where there is none. */
+static bool take_column(const char *line, int wanted, char *field, size_t bytes)
+{
+    for (int i = 0;; i++) {
+        line = take_field(line, field, bytes);
+        if (!line || i == wanted) {
+            return line != NULL;
+        }
+        if (*line++ == '\0') {
+            return false;
+        }
+    }
+}
+
+/* A first line that names columns says where name and rate stand. */
+static enum status read_header(const char *path, const char *line, struct columns *columns)
+{
+    char field[64];
+    columns->name = columns->rate = -1;
+    for (int i = 0; take_column(line, i, field, sizeof field); i++) {
+        columns->name = strcmp(field, "name") == 0 ? i : columns->name;
+        columns->rate = strcmp(field, "samples_per_s") == 0 ? i : columns->rate;
+    }
+    if (columns->name < 0 || columns->rate < 0) {
+        return FAIL(STATUS_INVALID,
+                    "%s, line 1: there is no column \"%s\"; wanted are name and "
+                    "samples_per_s, not \"%.60s\"",
+                    path, columns->name < 0 ? "name" : "samples_per_s", line);
+    }
+    return STATUS_OK;
 }
 
 static struct peer *find(struct peer_list *list, const char *name)
@@ -44,26 +84,33 @@ static struct peer *find(struct peer_list *list, const char *name)
     return peer;
 }
 
-static enum status read_line(const char *path, int number, const char *line, struct peer_list *list)
+/* The whole of `text`, but for blanks, as a number; false where it is none. */
+static bool read_number(const char *text, double *number)
 {
-    char name[sizeof list->peers->name];
     char *end = NULL;
-    const char *value = take_name(line, name, sizeof name);
-    if (!value) {
+    *number = strtod(text, &end);
+    return end != text && end[strspn(end, " \t")] == '\0';
+}
+
+static enum status read_line(const char *path, int number, const char *line,
+                             struct columns *columns, struct peer_list *list)
+{
+    char name[sizeof list->peers->name + 1], value[64];
+    double rate;
+    const bool has_rate = take_column(line, columns->rate, value, sizeof value);
+    errno = 0;
+    const bool is_number = has_rate && read_number(value, &rate);
+    const bool out_of_range = errno != 0;
+    if (!is_number && has_rate && number == 1) {
+        return read_header(path, line, columns);
+    }
+    if (!has_rate || !take_column(line, columns->name, name, sizeof name) || name[0] == '\0' ||
+        strlen(name) == sizeof name - 1) {
         return FAIL(STATUS_INVALID, "%s, line %d: not name,samples_per_s: \"%.60s\"", path, number,
                     line);
     }
-    errno = 0;
-    const double rate = strtod(value, &end);
-    end += strspn(end, " \t");
-    /* Further fields are somebody else's. */
-    const bool is_number = end != value && (*end == '\0' || *end == ',');
-    if (!is_number && number == 1) {
-        return STATUS_OK;
-    }
-    if (!is_number || errno != 0 || !isfinite(rate) || rate <= 0) {
-        return FAIL(STATUS_INVALID, "%s, line %d: \"%.60s\" is no rate above 0", path, number,
-                    value);
+    if (!is_number || out_of_range || !isfinite(rate) || rate <= 0) {
+        return FAIL(STATUS_INVALID, "%s, line %d: \"%s\" is no rate above 0", path, number, value);
     }
     struct peer *peer = find(list, name);
     if (!peer || peer->count == PEER_MAX_RATES) {
@@ -76,8 +123,10 @@ static enum status read_line(const char *path, int number, const char *line, str
 
 static enum status read_lines(const char *path, char *text, struct peer_list *list)
 {
+    static const char mark[] = "\xEF\xBB\xBF"; /* before UTF-8, as spreadsheets write it */
+    struct columns columns = {.name = 0, .rate = 1};
     int number = 0;
-    for (char *line = text; line;) {
+    for (char *line = strncmp(text, mark, 3) == 0 ? text + 3 : text; line;) {
         char *next = strchr(line, '\n');
         if (next) {
             *next++ = '\0';
@@ -85,7 +134,7 @@ static enum status read_lines(const char *path, char *text, struct peer_list *li
         line[strcspn(line, "\r")] = '\0';
         number++;
         if (line[strspn(line, " \t")] != '\0') {
-            TRY(read_line(path, number, line, list));
+            TRY(read_line(path, number, line, &columns, list));
         }
         line = next;
     }

@@ -1,7 +1,8 @@
 /*
  * Rates of another program, to show beside the cells: a CSV file of lines "name,samples_per_s". Lines
- * of one name are its rounds. Names may be quoted as in CSV; a first line whose second field is no
- * number is a header; empty lines are passed over.
+ * of one name are its rounds. Fields may be quoted as in CSV; a first line whose second field is
+ * no number is a header, which names these two columns, in any place among others; empty lines are
+ * passed over.
  */
 #ifndef PINLINE_EXPERIMENTS_PEER_H
 #define PINLINE_EXPERIMENTS_PEER_H

@@ -31,6 +31,23 @@ START_TEST(test_reads)
 }
 END_TEST
 
+/* A header says where the two columns stand. */
+START_TEST(test_header)
+{
+    struct peer_list list;
+    ck_assert_int_eq(read_text("\xEF\xBB\xBFround,\"samples_per_s\",note,name\n"
+                               "0,100,\"x, y\",torch\n1,200,,torch\n",
+                               &list),
+                     STATUS_OK);
+    ck_assert_uint_eq(list.count, 1);
+    ck_assert_str_eq(list.peers[0].name, "torch");
+    ck_assert_uint_eq(list.peers[0].count, 2);
+    ck_assert_double_eq(list.peers[0].rates[1], 200);
+    peer_free(&list);
+    made_result_file(NULL);
+}
+END_TEST
+
 static const struct {
     const char *text, *names;
 } refused[] = {
@@ -45,6 +62,10 @@ static const struct {
     {"a,1\n,3\n", "line 2"},
     {"a,1\n\"b,3\n", "line 2"},
     {"a,1\nb,1x\n", "line 2"},
+    {"rate,name\n1,a\n", "no column \"samples_per_s\""},
+    {"round,place,cell,samples_per_s\n0,0,a,1\n", "no column \"name\""},
+    {"samples_per_s,name\n100\n", "line 2"},
+    {"name,samples_per_s\na,fast,1\n", "\"fast\" is no rate"},
 };
 
 START_TEST(test_refuses)
@@ -69,6 +90,7 @@ int main(void)
 {
     TCase *tests = tcase_create("peer");
     tcase_add_test(tests, test_reads);
+    tcase_add_test(tests, test_header);
     tcase_add_loop_test(tests, test_refuses, 0, (int)(sizeof refused / sizeof refused[0]));
     tcase_add_test(tests, test_missing);
     return check_run_case("peer", tests);
