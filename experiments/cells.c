@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "trainer/job.h"
+#include "trainer/job_options.h"
 #include "trainer/options.h"
 
 struct known_cell {
@@ -57,7 +58,19 @@ static bool changes_arithmetic(const char *option)
                                         "momentum",
                                         "weight-decay",
                                         "plan-candidates",
-                                        "workspace"};
+                                        "workspace",
+                                        "schedule",
+                                        "warmup-epochs",
+                                        "step-epochs",
+                                        "step-factor",
+                                        "final-lr",
+                                        "nesterov",
+                                        "decay-all",
+                                        "beta1",
+                                        "beta2",
+                                        "epsilon",
+                                        "val-fraction",
+                                        "exif-orientation"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (strcmp(names[i], option) == 0) {
             return true;
@@ -218,9 +231,7 @@ static enum status multiply(struct cell_list *list, const char *option, const ch
 static bool is_no_axis(const char *option)
 {
     static const char *const names[] = {
-        "out",          "resume",     "overwrite",       "weights",    "data",
-        "val-data",     "device",     "epochs",          "cuda-libs",  "max-steps",
-        "dump-batches", "dump-count", "plan-candidates", "plan-cache", "replan"};
+        "weights", "data", "val-data", "device", "cuda-libs", "plan-candidates", "plan-cache"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (strcmp(names[i], option) == 0) {
             return true;
@@ -229,44 +240,62 @@ static bool is_no_axis(const char *option)
     return false;
 }
 
-/* The option's name as the table has it, since a cell keeps the pointer. */
-static const char *find_option(const char *name, size_t length)
+#define MOST_AXES 128
+
+/* Every option that cells can differ in, NULL at the end: names as the table has them, since a cell
+ * keeps the pointer. Those of a run (its files, evaluation, log) do nothing here. */
+static void list_axes(const char **names)
 {
     static struct settings scratch;
     struct option_binding bindings[16];
-    size_t count = job_bind_options(&scratch, bindings);
+    const size_t count = job_bind_options(&scratch, bindings);
+    size_t used = 0;
     for (size_t b = 0; b < count; b++) {
-        for (size_t i = 0; i < bindings[b].table->count; i++) {
-            const char *known_name = bindings[b].table->options[i].name;
-            if (strlen(known_name) == length && memcmp(known_name, name, length) == 0) {
-                return known_name;
+        const struct option_table *table = bindings[b].table;
+        for (size_t i = 0; table != &options_run && i < table->count; i++) {
+            if (!is_no_axis(table->options[i].name) && used + 1 < MOST_AXES) {
+                names[used++] = table->options[i].name;
             }
         }
     }
-    return NULL;
+    names[used] = NULL;
+}
+
+/* The option that an axis names; NULL, and what was meant perhaps, where there is none. */
+static enum status find_option(const char *axis, size_t length, const char **option)
+{
+    const char *names[MOST_AXES];
+    char given[64];
+    list_axes(names);
+    snprintf(given, sizeof given, "%.*s", (int)length, axis);
+    for (size_t i = 0; names[i]; i++) {
+        if (strcmp(names[i], given) == 0) {
+            *option = names[i];
+            return STATUS_OK;
+        }
+    }
+    const char *nearest = given[0] ? options_nearest(given, names) : NULL;
+    return FAIL(STATUS_USAGE, "--axis: \"%s\" is no setting that cells can differ in%s%s%s", given,
+                nearest ? " (did you mean " : "", nearest ? nearest : "", nearest ? "?)" : "");
 }
 
 static enum status add_axis(struct cell_list *list, const char *axis)
 {
-    size_t length = strcspn(axis, "=");
-    const char *option = find_option(axis, length);
+    const size_t length = strcspn(axis, "=");
+    const char *option = NULL;
     if (axis[length] != '=' || axis[length + 1] == '\0') {
         return FAIL(STATUS_USAGE,
                     "--axis takes OPTION=VALUE,VALUE,..., for instance "
                     "num-workers=1,2,4, not \"%s\"",
                     axis);
     }
-    if (!option || is_no_axis(option)) {
-        return FAIL(STATUS_USAGE, "--axis: \"%.*s\" is no setting that cells can differ in",
-                    (int)length, axis);
-    }
+    TRY(find_option(axis, length, &option));
     for (size_t i = 0; i < list->count; i++) {
         for (size_t c = 0; c < list->cells[i].change_count; c++) {
             if (strcmp(list->cells[i].changes[c].option, option) == 0) {
-                return FAIL(STATUS_USAGE,
-                            "--axis: the cells differ in %s already; choose them by "
-                            "--cells instead",
-                            option);
+                return FAIL(STATUS_USAGE, "--axis: the cells differ in %s already; %s", option,
+                            cells_is_flag(option) ? "choose them by --cells instead"
+                                                  : "name all its values in one place");
             }
         }
     }

@@ -139,6 +139,9 @@ static const struct cells_request refused[] = {
     {.axes = {"num-workers=1,two"}},
     {.axes = {"no-such=1,2"}},
     {.axes = {"out=a,b"}},
+    {.axes = {"log-every=1,2"}},
+    {.axes = {"max-steps=1,2"}},
+    {.axes = {"num-workers=1,2", "num-workers=3,4"}},
     {.axes = {"pin-memory=on,off"}},
     {.axes = {"batch-size=1,2,3,4,5,6,7,8,9", "num-workers=1,2,3,4,5,6,7,8,9"}},
 };
@@ -147,6 +150,38 @@ START_TEST(test_refused)
 {
     ck_assert_int_eq(cells_choose(&refused[_i], &list), STATUS_USAGE);
     ck_assert_uint_gt(strlen(status_message()), 10);
+}
+END_TEST
+
+/* The message of an axis says what was meant, or where its values belong. */
+START_TEST(test_axis_messages)
+{
+    static const struct {
+        struct cells_request request;
+        const char *says;
+    } wrong[] = {{{.axes = {"num-wrokers=1,2"}}, "(did you mean num-workers?)"},
+                 {{.axes = {"--prefetch=2,3"}}, "(did you mean prefetch?)"},
+                 {{.axes = {"=1,2"}}, "\"\" is no setting"},
+                 {{.axes = {"num-workers=1,2", "num-workers=3,4"}}, "in one place"},
+                 {{.axes = {"copy-stream=compute,dedicated"}}, "--cells"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        ck_assert_int_eq(cells_choose(&wrong[i].request, &list), STATUS_USAGE);
+        ck_assert_msg(strstr(status_message(), wrong[i].says) != NULL, "%s", status_message());
+    }
+}
+END_TEST
+
+/* What the update does is arithmetic too. */
+START_TEST(test_schedules_are_arithmetic)
+{
+    choose((struct cells_request){.names = "default", .axes = {"schedule=constant,cosine"}}, 2);
+    ck_assert(find("default schedule=cosine")->arithmetic);
+    choose((struct cells_request){.names = "default", .axes = {"nesterov=0,1"}}, 2);
+    ck_assert(find("default nesterov=1")->arithmetic);
+    choose((struct cells_request){.names = "default", .axes = {"exif-orientation=0,1"}}, 2);
+    ck_assert(find("default exif-orientation=1")->arithmetic);
+    choose((struct cells_request){.names = "default", .axes = {"prefetch=2,4"}}, 2);
+    ck_assert(!find("default prefetch=4")->arithmetic);
 }
 END_TEST
 
@@ -195,6 +230,8 @@ int main(void)
     tcase_add_test(tests, test_eight_and_axes);
     tcase_add_test(tests, test_adopt);
     tcase_add_test(tests, test_again);
+    tcase_add_test(tests, test_axis_messages);
+    tcase_add_test(tests, test_schedules_are_arithmetic);
     tcase_add_test(tests, test_timing_is_an_axis);
     tcase_add_loop_test(tests, test_refused, 0, (int)(sizeof refused / sizeof refused[0]));
     tcase_add_test(tests, test_unequal_settings_are_found);
