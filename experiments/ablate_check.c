@@ -258,9 +258,10 @@ static void warn_protocol(struct ablation *a)
     const int imbalance = order_imbalance(a->order, (int)a->cells.count, a->rounds);
     if (imbalance > 0 && a->rounds_done > 0) {
         ablate__note(&a->warnings,
-                     "%d rounds of %zu cells are not balanced: some cells follow others more often "
+                     "%d round%s of %zu cells %s not balanced: some cells follow others more often "
                      "(by %d)",
-                     a->rounds, a->cells.count, imbalance);
+                     a->rounds, a->rounds == 1 ? "" : "s", a->cells.count,
+                     a->rounds == 1 ? "is" : "are", imbalance);
     }
 }
 

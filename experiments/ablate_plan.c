@@ -225,9 +225,9 @@ enum status ablate__plan(struct ablation *a)
     a->planned_warnings = a->warnings.count;
     const double round_s = a->epochs * sum + guess_fixed(a, sum);
     if (!a->settings->predict_only) {
-        log_info("%d cells, %d rounds, %d epoch%s of %lld samples a cell: about %.0f s", cells,
-                 a->rounds, a->epochs, a->epochs == 1 ? "" : "s", (long long)a->samples,
-                 round_s * a->rounds);
+        log_info("%d cells, %d round%s, %d epoch%s of %lld samples a cell: about %.0f s", cells,
+                 a->rounds, a->rounds == 1 ? "" : "s", a->epochs, a->epochs == 1 ? "" : "s",
+                 (long long)a->samples, round_s * a->rounds);
         if (a->settings->epochs == 0 && fastest > 2 * a->settings->seconds) {
             log_info("an epoch alone takes %.1f s in the fastest cell; --limit-samples shortens it",
                      fastest);

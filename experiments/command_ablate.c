@@ -221,17 +221,33 @@ static enum status check_trace(void)
         return FAIL(STATUS_USAGE, "--trace shows the times of steps and copies, and --no-timing "
                                   "takes none: leave one of them out");
     }
-    char *folder = settings.trace ? file_folder(settings.trace) : NULL;
+    if (settings.trace && settings.predict_only) {
+        return FAIL(STATUS_USAGE,
+                    "--trace shows a round, and --predict-only runs none: leave one of "
+                    "them out");
+    }
+    return STATUS_OK;
+}
+
+/* What is written at the end is tried at the beginning. The result's own folder is made later. */
+static enum status try_trace(void)
+{
     struct stat found;
-    if (folder && (stat(folder, &found) != 0 || !S_ISDIR(found.st_mode))) {
-        const enum status status = FAIL(
-            STATUS_NOT_FOUND, "--trace %s: there is no folder %s; make it, or name another file",
-            settings.trace, folder);
-        free(folder);
-        return status;
+    struct file_writer file;
+    char *folder = settings.trace ? file_folder(settings.trace) : NULL;
+    enum status status = STATUS_OK;
+    if (folder && stat(folder, &found) == 0 && S_ISDIR(found.st_mode)) {
+        status = file_writer_open(&file, settings.trace);
+        if (status == STATUS_OK) {
+            file_writer_abort(&file);
+        }
+    } else if (folder && strcmp(folder, settings.out) != 0) {
+        status = FAIL(STATUS_NOT_FOUND,
+                      "--trace %s: there is no folder %s; make it, or name another file",
+                      settings.trace, folder);
     }
     free(folder);
-    return STATUS_OK;
+    return status;
 }
 
 static enum status run(char **operands, size_t operand_count)
@@ -264,6 +280,8 @@ static enum status run(char **operands, size_t operand_count)
     if (settings.resume) {
         TRY(take_resumed());
     }
+    TRY(try_trace());
+    TRY(command_refuse_unused(&settings.job, has_axis));
     TRY(command_check_device(&settings.job));
     TRY(take_emulation());
     const enum status status = ablate_run(&settings);

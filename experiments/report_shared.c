@@ -136,10 +136,10 @@ void report__job_text(const struct result_view *view, char *text, size_t bytes)
     const struct json_value *on = json_member(view->root, "device");
     const double step_s = json_member_double(protocol, "step_s", 0);
     const int64_t epochs = json_member_int(protocol, "epochs", 0);
-    char what[120], of_cell[200] = "";
+    char what[120], of_cell[200] = ",";
     const char *cell = json_member_string(json_member(view->root, "diagnosis"), "cell", "");
     if (cell[0] && has_axes(view)) {
-        snprintf(of_cell, sizeof of_cell, " in cell \"%s\", and as their names say in the others",
+        snprintf(of_cell, sizeof of_cell, " in cell \"%s\", and as their names say in the others;",
                  cell);
     }
     if (step_s > 0) {
@@ -151,7 +151,7 @@ void report__job_text(const struct result_view *view, char *text, size_t bytes)
     }
     snprintf(text, bytes,
              "%zu round%s of %lld epoch%s a cell: %s, %lld samples of %lld pixels a side in %lld "
-             "batches of %.2f MB, --num-workers %lld%s; on %s; medians; order seed %llu.",
+             "batches of %.2f MB, --num-workers %lld%s on %s; medians; order seed %llu.",
              view->rounds, view->rounds == 1 ? "" : "s", (long long)epochs, epochs == 1 ? "" : "s",
              what, (long long)json_member_int(protocol, "samples", 0),
              (long long)json_member_int(job, "size", 0),

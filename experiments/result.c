@@ -356,11 +356,15 @@ static enum status open_file(const char *path, result **out)
     enum status status = file ? json_parse(text, bytes, &file->document)
                               : FAIL(STATUS_NO_MEMORY, "no memory for a result");
     free(text);
-    if (status == STATUS_OK) {
+    if (status == STATUS_INVALID) {
+        status_prefix("%s is cut, or no result of `pinline ablate`", path);
+    } else if (status == STATUS_OK) {
         status = read_all(file);
+        if (status != STATUS_OK) {
+            status_prefix("%s", path);
+        }
     }
     if (status != STATUS_OK) {
-        status_prefix("%s", path);
         result_close(&file);
         return status;
     }

@@ -360,6 +360,25 @@ try_using() {
         --resume axis
     says 0 "ablate warns of the most workers of any cell" '1000 workers share' ablate "${brief[@]}" \
         --axis num-workers=1,1000 --overwrite --predict-only
+    mkdir traces
+    says 1 "ablate --trace in place of a folder is told before a round" 'traces is there and no' \
+        ablate "${cells[@]}" --out untraced --trace traces
+    says 2 "ablate --trace without a round" '--trace.*--predict-only' ablate "${cells[@]}" \
+        --out untraced --trace t.json --predict-only
+    holds "ablate --trace in place of a folder runs nothing" test ! -e untraced
+    ends 0 "ablate --trace beside the result" ablate "${cells[@]}" --out traced --trace traced/t.json
+    holds "ablate --trace beside the result is there" test -s traced/t.json
+    says 2 "ablate of a setting that nothing uses" '--cache-bytes does nothing without --cache' ablate \
+        "${cells[@]}" --out no --cache-bytes 1K
+    ends 0 "ablate of a setting that a cell uses" ablate "${brief[@]}" --axis cache=none,encoded \
+        --cache-bytes 1M --overwrite --predict-only
+    printf 'rate,cell\n1,2\n' >peer.csv
+    says 1 "ablate --peer without its columns" 'peer.csv.*no column "name"' ablate "${cells[@]}" \
+        --out no --peer peer.csv
+    holds "what is refused makes no folder" test ! -e no
+    mkdir cut_result && head -c 2000 axis/result.json >cut_result/result.json
+    says 1 "compare of a cut result" 'cut_result/result.json is cut, or no result' compare axis \
+        cut_result
     says 2 "ablate --batch-bytes with batches of several sizes" '--batch-bytes.*--axis batch-size' \
         ablate --data set --device host --step-ms 5 --batch-bytes 12K --axis batch-size=1,2 --out no
     says 2 "ablate --step-ms with a model" '--step-ms.*--axis model' ablate --data set --device host \

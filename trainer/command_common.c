@@ -56,6 +56,41 @@ enum status command_check_device(struct settings *settings)
     return STATUS_OK;
 }
 
+enum status command_refuse_unused(const struct settings *s, bool (*varies)(const char *option))
+{
+    const struct {
+        const char *name;
+        bool used;
+        const char *option; /* whose other values would use it */
+        const char *needs;
+    } rules[] = {
+        {"padding", s->loader.augment.kind == AUGMENT_PADDED_CROP, "augment", "--augment crop"},
+        {"cache-bytes", s->loader.cache != CACHE_NONE, "cache",
+         "--cache encoded or --cache decoded"},
+        {"pin-how", s->loader.pin_memory != PIN_OFF, "pin-memory", "--pin-memory"},
+        {"beta1", s->network.optimiser == OPTIMISER_ADAMW, "optimizer", "--optimizer adamw"},
+        {"beta2", s->network.optimiser == OPTIMISER_ADAMW, "optimizer", "--optimizer adamw"},
+        {"epsilon", s->network.optimiser == OPTIMISER_ADAMW, "optimizer", "--optimizer adamw"},
+        {"momentum", s->network.optimiser == OPTIMISER_SGD, "optimizer", "--optimizer sgd"},
+        {"step-epochs", s->optimiser.schedule == SCHEDULE_STEP, "schedule", "--schedule step"},
+        {"step-factor", s->optimiser.schedule == SCHEDULE_STEP, "schedule", "--schedule step"},
+        {"final-lr", s->optimiser.schedule == SCHEDULE_COSINE, "schedule", "--schedule cosine"},
+        {"dump-count", s->dump_batches, "dump-batches", "--dump-batches"},
+        {"replan", s->resume, "resume", "--resume"},
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
+        if (options_was_given(rules[i].name) && !rules[i].used &&
+            !(varies && varies(rules[i].option))) {
+            return FAIL(STATUS_USAGE, "--%s does nothing without %s; leave it out, or give both",
+                        rules[i].name, rules[i].needs);
+        }
+    }
+    if (options_was_given("val-fraction") && s->dataset.val_data) {
+        return FAIL(STATUS_USAGE, "--val-fraction does nothing with --val-data; give one of them");
+    }
+    return STATUS_OK;
+}
+
 static enum status take_names(struct settings *settings, const struct checkpoint_model *model)
 {
     if (!options_was_given("model")) {

@@ -85,40 +85,6 @@ static enum status take_resumed(void)
     return status;
 }
 
-/* A setting that nothing uses is a misunderstanding: better said than trained with. */
-static enum status refuse_unused(void)
-{
-    const struct settings *s = &settings;
-    const struct {
-        const char *name;
-        bool used;
-        const char *needs;
-    } rules[] = {
-        {"padding", s->loader.augment.kind == AUGMENT_PADDED_CROP, "--augment crop"},
-        {"cache-bytes", s->loader.cache != CACHE_NONE, "--cache encoded or --cache decoded"},
-        {"pin-how", s->loader.pin_memory != PIN_OFF, "--pin-memory"},
-        {"beta1", s->network.optimiser == OPTIMISER_ADAMW, "--optimizer adamw"},
-        {"beta2", s->network.optimiser == OPTIMISER_ADAMW, "--optimizer adamw"},
-        {"epsilon", s->network.optimiser == OPTIMISER_ADAMW, "--optimizer adamw"},
-        {"momentum", s->network.optimiser == OPTIMISER_SGD, "--optimizer sgd"},
-        {"step-epochs", s->optimiser.schedule == SCHEDULE_STEP, "--schedule step"},
-        {"step-factor", s->optimiser.schedule == SCHEDULE_STEP, "--schedule step"},
-        {"final-lr", s->optimiser.schedule == SCHEDULE_COSINE, "--schedule cosine"},
-        {"dump-count", s->dump_batches, "--dump-batches"},
-        {"replan", s->resume, "--resume"},
-    };
-    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
-        if (options_was_given(rules[i].name) && !rules[i].used) {
-            return FAIL(STATUS_USAGE, "--%s does nothing without %s; leave it out, or give both",
-                        rules[i].name, rules[i].needs);
-        }
-    }
-    if (options_was_given("val-fraction") && s->dataset.val_data) {
-        return FAIL(STATUS_USAGE, "--val-fraction does nothing with --val-data; give one of them");
-    }
-    return command_check_device(&settings);
-}
-
 /* A file that is written at the end is tried at the beginning. */
 static enum status try_dump(void)
 {
@@ -145,7 +111,8 @@ static enum status run(char **operands, size_t operand_count)
         TRY(take_resumed());
     }
     TRY(settings_complete(&settings));
-    TRY(refuse_unused());
+    TRY(command_refuse_unused(&settings, NULL));
+    TRY(command_check_device(&settings));
     TRY(try_dump());
     const enum status status = train_run(&settings, NULL, &result);
     struct status_report report;

@@ -20,6 +20,14 @@ extern const struct command command_pack;
 enum status command_set_log_level(const struct settings *settings) MUST_USE;
 
 /*
+ * A setting that was given and that nothing uses is a misunderstanding, better said than trained with:
+ * STATUS_USAGE naming it and what it needs. `varies` tells, of a command that runs several jobs,
+ * whether an option has other values in some of them; NULL for one job.
+ */
+enum status command_refuse_unused(const struct settings *settings,
+                                  bool (*varies)(const char *option)) MUST_USE;
+
+/*
  * Checks the options that were given against --device, of a command that takes all of them:
  * STATUS_USAGE where one does nothing on the device that was asked for. With --device auto those that
  * only a GPU uses go into settings->device.cuda_only, for the message where the host is taken.

@@ -74,6 +74,7 @@ START_TEST(test_malformed_is_refused)
     check_refused("\"name\":\"pin\"", "\"name\":\"default\"", "twice");
     check_refused("\"name\":\"pin\"", "\"name\":7", "name");
     check_refused("{\"pinline\"", "{,\"pinline\"", "line");
+    check_refused("{\"pinline\"", "{,\"pinline\"", "is cut, or no result of `pinline ablate`");
     ck_assert_int_eq(open_text("[]"), STATUS_INVALID);
     ck_assert_int_eq(open_text(""), STATUS_INVALID);
     finish();
