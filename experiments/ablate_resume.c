@@ -125,7 +125,7 @@ static enum status take_protocol(struct ablation *a, const struct json_value *ro
         (own->epochs > 0 && own->epochs != a->epochs) ||
         (a->job.dataset.limit_samples > 0 && (int64_t)a->job.dataset.limit_samples != limit)) {
         return FAIL(STATUS_INVALID,
-                    "the earlier result was planned for %d rounds of %d epochs, and more of them "
+                    "the earlier result was planned for --rounds %d --epochs %d, and more of them "
                     "afterwards would not be the same experiment: leave --rounds, --epochs and "
                     "--limit-samples as they were, or begin a new one in another --out",
                     a->rounds, a->epochs);

@@ -96,12 +96,37 @@ static int print_differences(const struct result_view *a, const struct result_vi
     return found;
 }
 
+/* What the rates of a result are worth: it may have none, lack some, or be of cells that cannot be
+ * compared. */
+static void print_side(const struct result_view *view, char side, const char *name, FILE *out)
+{
+    const struct json_value *failures = json_member(view->root, "failures");
+    fprintf(out, "%c: %s (%zu round%s%s)\n", side, name, view->rounds, view->rounds == 1 ? "" : "s",
+            view->rounds == 0 ? ": predictions alone"
+            : !view->finished ? ", not finished"
+                              : "");
+    if (view->failures > 0) {
+        const char *first = failures->items[0].string;
+        fprintf(out, "   FAILED: %s\n", first ? first : "its cells cannot be compared");
+    }
+}
+
+static void print_rate(const struct result_view *view, const struct result_cell *cell, FILE *out)
+{
+    if (view->rounds > 0) {
+        fprintf(out, " %11.0f", cell->median);
+    } else {
+        fprintf(out, " %11s", "-");
+    }
+}
+
 void report_compare(const struct result_view *a, const struct result_view *b, const char *name_a,
                     const char *name_b, FILE *out)
 {
     int common = 0;
-    fprintf(out, "A: %s (%zu rounds)\nB: %s (%zu rounds)\n\n%-24s %11s %11s %9s %20s\n", name_a,
-            a->rounds, name_b, b->rounds, "cell", "A samples/s", "B samples/s", "B/A",
+    print_side(a, 'A', name_a, out);
+    print_side(b, 'B', name_b, out);
+    fprintf(out, "\n%-24s %11s %11s %9s %20s\n", "cell", "A samples/s", "B samples/s", "B/A",
             "95 % interval");
     for (size_t c = 0; c < a->cell_count; c++) {
         const struct result_cell *in_a = &a->cells[c];
@@ -110,7 +135,9 @@ void report_compare(const struct result_view *a, const struct result_view *b, co
             continue;
         }
         common++;
-        fprintf(out, "%-24s %11.0f %11.0f", in_a->name, in_a->median, in_b->median);
+        fprintf(out, "%-24s", in_a->name);
+        print_rate(a, in_a, out);
+        print_rate(b, in_b, out);
         if (a->rounds >= 2 && b->rounds >= 2) {
             double ratio, low, high;
             welch(in_b->rates, b->rounds, in_a->rates, a->rounds, &ratio, &low, &high);

@@ -377,6 +377,39 @@ START_TEST(test_interaction_is_explained)
 }
 END_TEST
 
+static void compare_with_itself(const struct result_view *view, FILE *out)
+{
+    report_compare(view, view, "one", "two", out);
+}
+
+/* Rates that there are not are no zeros, and rates that say nothing are called so. */
+START_TEST(test_comparison_tells_what_rates_are_worth)
+{
+    static const double gains[6] = {1, 1, 1, 1, 1, 1};
+    static const struct {
+        int rounds;
+        const char *failures, *says, *lacks;
+    } cases[] = {{6, NULL, "A: one (6 rounds)\nB: two (6 rounds)\n\n", "FAILED"},
+                 {1, NULL, "A: one (1 round)\n", NULL},
+                 {0, NULL, "A: one (0 rounds: predictions alone)\n", " 0\n"},
+                 {6, "\"the losses differ\"", "   FAILED: the losses differ\nB: two", NULL}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct made_result made;
+        made_result_usual(&made, 1000, gains);
+        made.rounds = cases[i].rounds;
+        made.failures = cases[i].failures;
+        char *text = made_result_text(&made);
+        ck_assert_int_eq(result_open(made_result_file(text), &opened), STATUS_OK);
+        free(text);
+        text = written(compare_with_itself, result_read_view(opened));
+        ck_assert_msg(strstr(text, cases[i].says) != NULL, "%s", text);
+        ck_assert_msg(!cases[i].lacks || strstr(text, cases[i].lacks) == NULL, "%s", text);
+        free(text);
+        finish();
+    }
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {test_csv_parses,
@@ -387,6 +420,7 @@ int main(void)
                                   test_failures_come_first,
                                   test_markdown_table,
                                   test_trace_is_json,
-                                  test_interaction_is_explained};
+                                  test_interaction_is_explained,
+                                  test_comparison_tells_what_rates_are_worth};
     return check_run("report", tests, sizeof tests / sizeof tests[0], 0);
 }
