@@ -32,6 +32,9 @@ const char *report__bits_text(const struct result_view *view);
 /* Where the time of a round went, in a sentence; "" where it is not known. */
 void report__spent_text(const struct result_view *view, char *text, size_t bytes);
 
+/* What is known of the rounds that would settle an undecided effect, of so many as one result can have. */
+void report__rounds_text(const struct effect *effect, char *text, size_t bytes);
+
 /* What page-locking and memory cost, in a sentence; "" where nothing is known. */
 void report__cost_text(const struct result_view *view, char *text, size_t bytes);
 

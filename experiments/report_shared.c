@@ -68,6 +68,23 @@ static const char *judgement(const struct effect *effect)
                                  : "together the two flags bring less than one after the other";
 }
 
+void report__rounds_text(const struct effect *effect, char *text, size_t bytes)
+{
+    if (effect->rounds_high == 0) {
+        snprintf(text, bytes, "more rounds would probably not settle it");
+    } else if (effect->rounds_low > RESULT_MAX_ROUNDS) {
+        snprintf(text, bytes, "the %d rounds of one result would probably not settle it",
+                 RESULT_MAX_ROUNDS);
+    } else if (effect->rounds_high > RESULT_MAX_ROUNDS) {
+        snprintf(text, bytes,
+                 "%d rounds may settle it, or more than the %d of one result be needed",
+                 effect->rounds_low, RESULT_MAX_ROUNDS);
+    } else {
+        snprintf(text, bytes, "%d to %d rounds would probably settle it", effect->rounds_low,
+                 effect->rounds_high);
+    }
+}
+
 void report__effect_text(const struct effect *effect, double matters, char *text, size_t bytes)
 {
     char low[32], high[32], middle[32];
@@ -87,11 +104,10 @@ void report__effect_text(const struct effect *effect, double matters, char *text
                                  ": as much as %s %% may be hidden where %.3g %% matter", high,
                                  100 * matters);
     }
-    if (effect->rounds_high > 0 && used < bytes) {
-        snprintf(text + used, bytes - used, "; %d to %d rounds would probably settle it",
-                 effect->rounds_low, effect->rounds_high);
-    } else if (used < bytes) {
-        snprintf(text + used, bytes - used, "; more rounds would probably not settle it");
+    if (used < bytes) {
+        char rounds[120];
+        report__rounds_text(effect, rounds, sizeof rounds);
+        snprintf(text + used, bytes - used, "; %s", rounds);
     }
 }
 

@@ -47,12 +47,9 @@ static bool stream_pays(const struct result_view *view, struct statistics_ratio 
 static void advise_undecided(const struct effect *primary, double matters, const char *what,
                              const char *leave, struct result_advice *advice)
 {
-    char size[120], rounds[120] = "more rounds would probably not settle it";
+    char size[120], rounds[120];
     size_text(primary, size, sizeof size);
-    if (primary->rounds_high > 0) {
-        snprintf(rounds, sizeof rounds, "%d to %d rounds would probably settle it",
-                 primary->rounds_low, primary->rounds_high);
-    }
+    report__rounds_text(primary, rounds, sizeof rounds);
     snprintf(
         advice->text, sizeof advice->text,
         "Undecided whether %s worth it here: %s is %s, too wide to tell a gain of %.3g %% from "

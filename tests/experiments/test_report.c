@@ -377,6 +377,27 @@ START_TEST(test_interaction_is_explained)
 }
 END_TEST
 
+/* Only so many rounds are proposed as one result can have. */
+START_TEST(test_rounds_that_settle)
+{
+    static const struct {
+        int low, high;
+        const char *says;
+    } cases[] = {{7, 256, "7 to 256 rounds would probably settle it"},
+                 {107, 600, "107 rounds may settle it, or more than the 256"},
+                 {300, 900, "the 256 rounds of one result would probably not settle it"},
+                 {0, 0, "more rounds would probably not settle it"}};
+    struct effect effect = {.name = "a/b", .verdict = VERDICT_UNDECIDED, .confidence = 0.95};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[400];
+        effect.rounds_low = cases[i].low;
+        effect.rounds_high = cases[i].high;
+        report__effect_text(&effect, 0.02, text, sizeof text);
+        ck_assert_msg(strstr(text, cases[i].says) != NULL, "%s", text);
+    }
+}
+END_TEST
+
 static void compare_with_itself(const struct result_view *view, FILE *out)
 {
     report_compare(view, view, "one", "two", out);
@@ -421,6 +442,7 @@ int main(void)
                                   test_markdown_table,
                                   test_trace_is_json,
                                   test_interaction_is_explained,
+                                  test_rounds_that_settle,
                                   test_comparison_tells_what_rates_are_worth};
     return check_run("report", tests, sizeof tests / sizeof tests[0], 0);
 }
