@@ -250,6 +250,10 @@ def main():
     count = fitting_count(images, options, classes)
     images = Subset(images, range(count))
     write_lines(run_rounds(images, classes, options), options)
+    # Everything is written. DataLoaders that end with the interpreter wait five seconds for each
+    # worker that does not leave at once.
+    sys.stderr.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":

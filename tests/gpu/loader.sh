@@ -18,7 +18,7 @@
 #             workers, twice that for more, 25600 small ones): whole batches, as many for each worker
 #   STEPS, MEMORY_EPOCHS, SIZES, SEEDS, ACCURACY_EPOCHS, SECONDS_EACH, DEVICE, CANDIDATES   to shorten it,
 #             or to try it without a GPU
-#   PLANS     file with cuDNN plans of earlier runs (OUT/plans.json)
+#   PLANS     file with cuDNN plans of earlier runs (OUT/plans.json, which begins as plans.json beside this)
 #   LIMIT     seconds that one run may take (120): what takes longer reads - in the table
 #   OUT       where results are left (build/measured)
 # shellcheck disable=SC2317  # the parts are called by name
@@ -38,6 +38,7 @@ mkdir -p "$OUT"
 [ -z "$PHOTOS" ] || PHOTOS=$(realpath "$PHOTOS")
 # shellcheck source=tests/gpu/common.sh
 . tests/gpu/common.sh
+known_plans "$PLANS"
 rows=$scratch/rows
 log=$OUT/loader.log
 peers_log=$OUT/loader-peers.log
@@ -48,6 +49,11 @@ peers_log=$OUT/loader-peers.log
 
 device=(--device "$DEVICE")
 [ "$DEVICE" = host ] || device+=(--plan-cache "$PLANS" --plan-candidates "$CANDIDATES")
+
+# The CPU computes in float32 alone.
+precision_here() {
+    if [ "$DEVICE" = host ]; then echo f32; else echo "$1"; fi
+}
 
 # Figures are taken in subshells: what fails there is noted in a file.
 complain() {
@@ -96,7 +102,7 @@ except (ValueError, KeyError, IndexError, TypeError):
 
 # decoder DATA SIZE: decoding rates of one core as JSON. The rows are picked by rate_of.
 decoder() {
-    timeout "$LIMIT" "$PINLINE" bench decode --data "$1" --val-fraction 0 --size "$2" \
+    timeout --foreground "$LIMIT" "$PINLINE" bench decode --data "$1" --val-fraction 0 --size "$2" \
         --seconds "$SECONDS_EACH" --json 2>>"$log" ||
         complain "bench decode $1"
 }
@@ -110,7 +116,7 @@ rate_of() {
 
 opencv() {
     [ -n "$PEERS" ] || return 0
-    (cd "$PEERS" && timeout "$LIMIT" python3 decode_torch.py --data "$1" --n "$2") 2>>"$log" | tee -a "$peers_log" |
+    peer decode_torch.py --data "$1" --n "$2" 2>>"$log" | tee -a "$peers_log" |
         awk '$2 == "opencv" { print $3; found = 1 } END { exit !found }' ||
         complain decode_torch.py
 }
@@ -120,7 +126,7 @@ opencv() {
 loader() {
     local data=$1 workers=$2
     shift 2
-    timeout "$LIMIT" "$PINLINE" bench loader --data "$data" --val-fraction 0 --num-workers "$workers" \
+    timeout --foreground "$LIMIT" "$PINLINE" bench loader --data "$data" --val-fraction 0 --num-workers "$workers" \
         --device host --seconds 1 --json "$@" 2>>"$log" >"$scratch/loader.json" || complain "bench loader $data"
     from_json "'{1:3} workers to {0}: {2[images_per_s]:.0f} images/s; an image: reading {2[read_us]:.1f} us, '
         'decoding {2[decode_us]:.1f}, copying {2[write_us]:.1f}, CPU {2[cpu_us]:.1f}'.format(
@@ -131,7 +137,7 @@ loader() {
 # device_only SIZE PRECISION CLASSES: samples a second with the batch kept on the device.
 device_only() {
     local file=$scratch/step-$1-$2
-    [ -s "$file" ] || { timeout "$LIMIT" "$PINLINE" bench step --size "$1" --precision "$2" --classes "$3" \
+    [ -s "$file" ] || { timeout --foreground "$LIMIT" "$PINLINE" bench step --size "$1" --precision "$(precision_here "$2")" --classes "$3" \
         --batch-size 64 --steps "$STEPS" "${device[@]}" --json 2>>"$log" || complain "bench step"; } |
         from_json "d['samples_per_s_median']" >"$file"
     cat "$file"
@@ -163,8 +169,8 @@ train() {
     local name=$1 data=$2 size=$3 precision=$4 workers=$5 images=$6 run=$OUT/loader-$1
     shift 6
     rm -rf "$run"
-    timeout "$LIMIT" "$PINLINE" train --data "$data" --val-fraction 0 --model smallcnn --size "$size" \
-        --precision "$precision" --batch-size 64 --num-workers "$workers" --limit-samples "$images" --epochs "$EPOCHS" \
+    timeout --foreground "$LIMIT" "$PINLINE" train --data "$data" --val-fraction 0 --model smallcnn --size "$size" \
+        --precision "$(precision_here "$precision")" --batch-size 64 --num-workers "$workers" --limit-samples "$images" --epochs "$EPOCHS" \
         --eval-every 0 --no-prefetch-epochs --pin-memory --non-blocking --copy-stream dedicated \
         "${device[@]}" --quiet --out "$run" "$@" >>"$log" 2>&1 || complain "train $name"
     epochs "$run" | awk 'NR > 1 { print $2 }' | median
@@ -181,8 +187,8 @@ pytorch() {
     local data=$1 size=$2 workers=$3 images=${PEER_IMAGES:-$4}
     shift 4
     [ -n "$PEERS" ] || return 0
-    (cd "$PEERS" && timeout "$LIMIT" python3 article_torch.py --data "$data/train" --size "$size" --workers "$workers" \
-        --limit "$images" --rounds "$PEER_ROUNDS" --arms 3 "$@") 2>>"$log" | tee -a "$peers_log" |
+    peer article_torch.py --data "$data/train" --size "$size" --workers "$workers" \
+        --limit "$images" --rounds "$PEER_ROUNDS" --arms 3 "$@" 2>>"$log" | tee -a "$peers_log" |
         awk '{ for (i = 1; i < NF; i++) if ($i == "median") { print $(i + 1); found = 1 } }
             END { exit !found }' || complain article_torch.py
 }
@@ -360,7 +366,7 @@ memory() {
     part "resident memory over $MEMORY_EPOCHS epochs"
     present "$CIFAR" || return 0
     rm -rf "$run"
-    "$PINLINE" train --data "$CIFAR" --model smallcnn --size 32 --precision tf32 --batch-size 64 --num-workers 4 \
+    "$PINLINE" train --data "$CIFAR" --model smallcnn --size 32 --precision "$(precision_here tf32)" --batch-size 64 --num-workers 4 \
         --limit-samples "$((SMALL_IMAGES < 6400 ? SMALL_IMAGES : 6400))" --epochs "$MEMORY_EPOCHS" \
         --eval-every 0 --pin-memory --non-blocking --copy-stream dedicated "${device[@]}" \
         --quiet --out "$run" >>"$log" 2>&1 &
@@ -416,7 +422,7 @@ learn() {
     local plans=()
     [ "$way" = scaled ] || set -- "$@" --exact-decode
     [ "$DEVICE" = host ] || plans=(--plan-cache "$OUT/plans-accuracy.json" --plan-candidates 1 --precision bf16)
-    timeout "$LIMIT" "$PINLINE" train --data "$data" --model smallcnn --size "$size" --epochs "$epochs" --seed "$seed" \
+    timeout --foreground "$LIMIT" "$PINLINE" train --data "$data" --model smallcnn --size "$size" --epochs "$epochs" --seed "$seed" \
         --batch-size 64 --num-workers 2 --cache decoded --eval-every "$epochs" --lr 0.1 --flip \
         --device "$DEVICE" "${plans[@]}" --overwrite --quiet --out "$scratch/$way-$seed" "$@" >>"$log" 2>&1 ||
         complain "train $way $seed"

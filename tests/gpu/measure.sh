@@ -23,6 +23,7 @@ mkdir -p "$OUT"
 cache=$OUT/plans.json
 # shellcheck source=tests/gpu/common.sh
 . tests/gpu/common.sh
+known_plans "$cache"
 
 right() {
     part "gradients and losses against PyTorch"
@@ -170,10 +171,11 @@ END
     fi
     if [ -n "$PEERS" ]; then
         part "PyTorch's step"
-        (cd "$PEERS" && python3 step_torch.py --modes bf16,tf32 &&
-            python3 step_torch.py --model resnet18 --sizes 224:256 --modes bf16,tf32 &&
-            python3 step_torch.py --modes compile --sizes 32:64) 2>&1 |
-            grep --line-buffered -v -i warn | tee "$OUT/step-torch.txt"
+        # What autotuning prints goes to a file of its own.
+        (peer step_torch.py --modes compile --sizes 32:64 &&
+            peer step_torch.py --model resnet18 --sizes 224:256 --modes bf16,tf32 &&
+            peer step_torch.py --modes bf16,tf32) 2>"$OUT/step-torch.log" |
+            grep --line-buffered samples/s | tee "$OUT/step-torch.txt"
     fi
     python3 - "$OUT" <<'PY'
 import os, re, sys
@@ -226,11 +228,11 @@ cells() {
             >"$OUT/cifar-$workers.txt"
         if [ -n "$PEERS" ]; then
             # shellcheck disable=SC2086  # flags are several words
-            (cd "$PEERS" && python3 article_torch.py --data "$photo_set/train" --workers "$workers" \
+            (peer article_torch.py --data "$photo_set/train" --workers "$workers" \
                 --rounds "$PEER_ROUNDS" --limit 1024 --tag photos $peer_flags &&
-                python3 article_torch.py --data "$CIFAR/train" --size 32 --workers "$workers" \
-                    --rounds "$PEER_ROUNDS" --limit 12800 --tag cifar $peer_flags) 2>&1 |
-                grep samples/s >"$OUT/torch-$workers.txt"
+                peer article_torch.py --data "$CIFAR/train" --size 32 --workers "$workers" \
+                    --rounds "$PEER_ROUNDS" --limit 12800 --tag cifar $peer_flags) 2>"$OUT/torch-$workers.log" |
+                grep --line-buffered samples/s >"$OUT/torch-$workers.txt"
         fi
     done
     # shellcheck disable=SC2086  # the numbers of workers are several words
