@@ -282,6 +282,39 @@ bool file_is_folder(const char *path)
     return stat(path, &facts) == 0 && S_ISDIR(facts.st_mode);
 }
 
+bool file_is_within(const char *path, const char *folder)
+{
+    struct stat wanted, facts;
+    /* The nearest folder that is there; what is missing below it cannot be a link. */
+    char *there = strdup(path);
+    while (there != NULL && stat(there, &facts) != 0 && strcmp(there, ".") != 0 &&
+           strcmp(there, "/") != 0) {
+        size_t length = strlen(there);
+        while (length > 1 && there[length - 1] == '/') {
+            there[--length] = '\0';
+        }
+        char *above = file_folder(there);
+        free(there);
+        there = above;
+    }
+    char *at = there != NULL ? realpath(there, NULL) : NULL;
+    free(there);
+    bool within = false;
+    const bool known = at != NULL && stat(folder, &wanted) == 0 && S_ISDIR(wanted.st_mode);
+    while (known && !within) {
+        within =
+            stat(at, &facts) == 0 && facts.st_dev == wanted.st_dev && facts.st_ino == wanted.st_ino;
+        char *slash = strrchr(at, '/');
+        if (slash == NULL || at[1] == '\0') {
+            break;
+        }
+        /* "/" stays of "/name". */
+        slash[slash == at ? 1 : 0] = '\0';
+    }
+    free(at);
+    return within;
+}
+
 char *file_quote(const char *text, char *out, size_t bytes)
 {
     size_t used = 0;

@@ -49,6 +49,10 @@ enum status file_make_folder(const char *path) MUST_USE;
 bool file_exists(const char *path);
 bool file_is_folder(const char *path);
 
+/* Whether `path` is the folder itself or would lie below it, links and ".." resolved. What `path` ends
+ * with need not be there yet. False where there is no such folder, or a path cannot be resolved. */
+bool file_is_within(const char *path, const char *folder);
+
 /* Writes `text` to `out` (at most `bytes`, zero-terminated) with control characters, quotes and
  * backslashes as \n, \", \xNN, so that a name with a newline stays one line. Returns out. */
 char *file_quote(const char *text, char *out, size_t bytes);

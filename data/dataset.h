@@ -41,6 +41,14 @@ struct dataset_settings {
  */
 enum status dataset_open(const struct dataset_settings *settings, dataset **train,
                          dataset **val) MUST_USE;
+/*
+ * Whether a program may write to `folder`, which need not be there yet, without writing among these
+ * sets: STATUS_USAGE where it is a set's own folder, or lies where every folder is a class or part of
+ * one. Beside train/ and val/, or below a folder of CIFAR's files, another folder does no harm.
+ * `option` is named in the message, as "--out".
+ */
+enum status dataset_check_output(const struct dataset_settings *settings, const char *option,
+                                 const char *folder) MUST_USE;
 /* Accepts NULL inside; *set becomes NULL. */
 void dataset_close(dataset **set);
 

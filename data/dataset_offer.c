@@ -179,3 +179,58 @@ enum status offer_open(const char *path, struct offer *offer)
     offer_take_source(offer, source);
     return STATUS_OK;
 }
+
+/* --- Where nothing may be written ------------------------------------------------------------ */
+
+static enum status is_within_split(const char *folder, const char *place, const char *split,
+                                   bool *within)
+{
+    char *path = file_join(place, split);
+    if (path == NULL) {
+        return FAIL(STATUS_NO_MEMORY, "no memory to look at %s", place);
+    }
+    *within = *within || file_is_within(folder, path);
+    free(path);
+    return STATUS_OK;
+}
+
+static enum status check_place(const char *place, const char *option, const char *folder)
+{
+    struct split_folders splits;
+    if (!file_is_folder(place)) {
+        return STATUS_OK;
+    }
+    find_splits(place, &splits);
+    bool within = file_is_within(folder, place);
+    const bool itself = within && file_is_within(place, folder);
+    if (itself) {
+        /* Whatever the set is. */
+    } else if (cifar_recognise(place) || idx_recognise(place)) {
+        within = false;
+    } else if (splits.train && splits.val != NULL) {
+        within = false;
+        TRY(is_within_split(folder, place, "train", &within));
+        TRY(is_within_split(folder, place, splits.val, &within));
+    }
+    if (within) {
+        char quoted[512], inside[512];
+        (void)file_quote(folder, quoted, sizeof quoted);
+        return FAIL(STATUS_USAGE,
+                    "%s %s %s%s: what is written there would lie among the images, as a class or "
+                    "in one, and the next listing would fail; name a folder elsewhere",
+                    option, quoted,
+                    itself ? "is the folder of the data" : "lies in the data's folder ",
+                    itself ? "" : file_quote(place, inside, sizeof inside));
+    }
+    return STATUS_OK;
+}
+
+enum status dataset_check_output(const struct dataset_settings *settings, const char *option,
+                                 const char *folder)
+{
+    TRY(check_place(settings->data, option, folder));
+    if (settings->val_data != NULL) {
+        TRY(check_place(settings->val_data, option, folder));
+    }
+    return STATUS_OK;
+}

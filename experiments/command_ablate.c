@@ -280,6 +280,8 @@ static enum status run(char **operands, size_t operand_count)
     if (settings.resume) {
         TRY(take_resumed());
     }
+    TRY(dataset_check_output(&settings.job.dataset, settings.resume ? "--resume" : "--out",
+                             settings.out));
     TRY(try_trace());
     TRY(command_refuse_unused(&settings.job, has_axis));
     TRY(command_check_device(&settings.job));

@@ -294,6 +294,7 @@ static enum job_use use_of(const struct run *run)
 
 static enum status check_folder(const struct settings *settings)
 {
+    TRY(dataset_check_output(&settings->dataset, "--out", settings->out));
     TRY(run_log_check(settings));
     TRY(file_make_folder(settings->out));
     if (access(settings->out, W_OK) != 0) {

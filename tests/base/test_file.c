@@ -262,6 +262,51 @@ START_TEST(test_make_folder)
 }
 END_TEST
 
+/* By the folders themselves, not by how they are written; of what is not there yet, too. */
+START_TEST(test_is_within)
+{
+    enter_folder();
+    ck_assert_int_eq(file_make_folder("data/cat"), STATUS_OK);
+    ck_assert_int_eq(file_make_folder("database"), STATUS_OK);
+    ck_assert_int_eq(symlink("data/cat", "link"), 0);
+    ck_assert_int_eq(symlink("nowhere", "broken"), 0);
+    char absolute[128];
+    snprintf(absolute, sizeof absolute, "%s/data/new", folder);
+    const struct {
+        const char *path, *folder;
+        bool within;
+    } rows[] = {
+        {"data", "data", true},
+        {"./data/", "data", true},
+        {"data/cat/", "data", true},
+        {"data/new/deep//", "data", true},
+        {absolute, "data", true},
+        {"new", ".", true},
+        {"link", "data", true},
+        {"link/new", "./data/", true},
+        {"database/../data/new", "data", true},
+        {"data/..", "data", false},
+        {"database", "data", false},
+        {"database/new", "data", false},
+        {"data/cat", "data/cat/more", false},
+        {"data", "data/cat", false},
+        {"new", "data", false},
+        {"broken", "data", false},
+        {"/", "data", false},
+        {"data", "/", true},
+        {"data", "none", false},
+        {"", "data", false},
+    };
+    put("file", "");
+    ck_assert(!file_is_within("data", "file"));
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ck_assert_msg(file_is_within(rows[i].path, rows[i].folder) == rows[i].within, "%s in %s",
+                      rows[i].path, rows[i].folder);
+    }
+    leave_folder();
+}
+END_TEST
+
 START_TEST(test_quote)
 {
     char out[64];
@@ -290,6 +335,7 @@ int main(void)
         test_join,
         test_name_and_folder,
         test_make_folder,
+        test_is_within,
         test_quote,
     };
     return check_run("file", tests, sizeof tests / sizeof tests[0], 0);

@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "data/dataset.h"
@@ -422,6 +423,49 @@ START_TEST(test_wrong_uses)
 }
 END_TEST
 
+static void check_output(const char *data, const char *folder, enum status expected)
+{
+    char place[PATH_MAX];
+    (void)snprintf(place, sizeof place, "%s", data_files_path(folder));
+    const struct dataset_settings settings = settings_for(data);
+    const enum status status = dataset_check_output(&settings, "--out", place);
+    ck_assert_msg(status == expected, "%s for %s: %s", folder, data, status_name(status));
+    if (status != STATUS_OK) {
+        ck_assert_ptr_nonnull(strstr(status_message(), "--out "));
+        ck_assert_ptr_nonnull(strstr(status_message(), folder));
+    }
+}
+
+START_TEST(test_nothing_is_written_among_the_images)
+{
+    make_set("classes", "ab", 1);
+    make_set("divided/train", "ab", 1);
+    make_set("divided/val", "ab", 1);
+    make_set("alone/train", "ab", 1);
+    check_output("classes", "classes", STATUS_USAGE);
+    check_output("classes", "classes/a", STATUS_USAGE);
+    check_output("classes", "classes/a/run", STATUS_USAGE);
+    check_output("classes", "classes/run", STATUS_USAGE);
+    check_output("classes", "classes run", STATUS_OK);
+    check_output("classes", "run/classes", STATUS_OK);
+    check_output("divided", "divided", STATUS_USAGE);
+    check_output("divided", "divided/train/run", STATUS_USAGE);
+    check_output("divided", "divided/val/a", STATUS_USAGE);
+    /* Listed as before: other folders beside the two are not looked into. */
+    check_output("divided", "divided/run", STATUS_OK);
+    /* Here another folder would make train/ a class. */
+    check_output("alone", "alone/run", STATUS_USAGE);
+    check_output("none", "none", STATUS_OK);
+    data_files_touch("file.pack");
+    check_output("file.pack", "run", STATUS_OK);
+    struct dataset_settings settings = settings_for("divided/train");
+    settings.val_data = strdup(data_files_path("classes"));
+    ck_assert_int_eq(dataset_check_output(&settings, "--out", data_files_path("classes/c")),
+                     STATUS_USAGE);
+    free((char *)settings.val_data);
+}
+END_TEST
+
 START_TEST(test_close_accepts_nothing)
 {
     dataset *set = NULL;
@@ -449,6 +493,7 @@ int main(void)
     tcase_add_test(tests, test_fingerprint_is_the_documented_one);
     tcase_add_test(tests, test_skipped_adds_both_splits);
     tcase_add_test(tests, test_wrong_uses);
+    tcase_add_test(tests, test_nothing_is_written_among_the_images);
     tcase_add_test(tests, test_close_accepts_nothing);
     return check_run_case("dataset", tests);
 }
