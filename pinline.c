@@ -83,13 +83,34 @@ static enum status run_command(const struct command *command, char **argv, int a
     return STATUS_OK;
 }
 
+/* The words that are no commands of the table; `most` is how many words each takes after it. */
+static enum status check_words(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        int most;
+    } rules[] = {{"help", 1},      {"--help", 1}, {"-h", 1},        {"version", 0},
+                 {"--version", 0}, {"man", 0},    {"completion", 0}};
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
+        if (strcmp(argv[1], rules[i].name) == 0 && argc > 2 + rules[i].most) {
+            return FAIL(STATUS_USAGE, "`pinline %s` does not know what to do with \"%s\"; %s",
+                        argv[1], argv[2 + rules[i].most],
+                        rules[i].most > 0 ? "it takes the name of one command" : "leave it out");
+        }
+    }
+    return STATUS_OK;
+}
+
 static enum status dispatch(int argc, char **argv)
 {
     const char *word = argv[1];
-    if (is_help(word) || (strcmp(word, "help") == 0 && argc == 2)) {
-        print_overview(stdout);
-    } else if (strcmp(word, "help") == 0) {
-        TRY(print_help_of(argv[2]));
+    TRY(check_words(argc, argv));
+    if (is_help(word) || strcmp(word, "help") == 0) {
+        if (argc > 2) {
+            TRY(print_help_of(argv[2]));
+        } else {
+            print_overview(stdout);
+        }
     } else if (strcmp(word, "--version") == 0 || strcmp(word, "version") == 0) {
         printf("pinline %s\n", PINLINE_VERSION);
     } else if (strcmp(word, "man") == 0) {

@@ -528,6 +528,12 @@ wrong_words() {
     says 2 "unknown command" '"trian".*did you mean train' trian
     says 2 "unknown command, none near" '"xyzzy".*pinline help' xyzzy
     says 2 "help for an unknown command" '"tran".*train' help tran
+    says 2 "help for two commands" '"eval".*one command' help train eval
+    says 2 "version of something" '`pinline version`.*"x"' version x
+    says 2 "version of something, by its option" '`pinline --version`.*"x"' --version x
+    says 2 "manual page of something" '`pinline man`.*"train"' man train
+    says 2 "completion for another shell" '`pinline completion`.*"zsh"' completion zsh extra
+    says 0 "--help of a command" 'Usage: pinline train' --help train
     says 2 "unknown option, the nearest" '--bach-size.*--batch-size' train --bach-size 3
     says 2 "unknown option, a part of its name" '--workers.*--num-workers' train --workers 3
     says 2 "unknown option, a part with a slip" '--wokers.*--num-workers' train --wokers 3
@@ -706,6 +712,17 @@ wrong_runs() {
     local at bytes file
     says 2 "--out of an earlier run" 'run holds an earlier run.*--overwrite.*--resume' train \
         --data set "${probe[@]}" --out run
+    copy_set own
+    for at in own own/train own/train/cross own/train/more/runs; do
+        says 2 "--out $at among the data's images" "--out $at (is|lies in).*elsewhere" train \
+            --data own "${probe[@]}" --out "$at"
+        says 2 "ablate --out $at among the data's images" "--out $at (is|lies in).*elsewhere" ablate \
+            --data own "${probe[@]}" --predict-only --out "$at"
+    done
+    holds "what is refused leaves the data alone" diff -r set own
+    cd own/train || exit 1
+    says 2 "the usual --out in the data's folder" '--out run lies in' train --data . "${probe[@]}"
+    cd "$work" || exit 1
     says 2 "--out is a file" '--out text.txt is a file' train --data set "${probe[@]}" --out text.txt
     says 1 "--dump-batches into a missing folder, at the start" 'nowhere/dump' train --data set \
         "${probe[@]}" --out undone --dump-batches nowhere/dump
