@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "device/cuda/cuda_doctor.h"
 #include "device/cuda/cuda_internal.h"
 #include "device/cuda/cuda_plans.h"
@@ -465,6 +467,7 @@ enum status pinline_cuda_open(const struct device_settings *settings, device **o
     cuda->base.backend = &backend;
     cuda->settings = *settings;
     cuda->generation = 1;
+    uint64_t start = clock_now_ns();
     enum status status = open_device(cuda, settings);
     cuda->settings.plan_cache = NULL;
     cuda->settings.cuda_libs = NULL;
@@ -472,6 +475,7 @@ enum status pinline_cuda_open(const struct device_settings *settings, device **o
         close_device(&cuda->base);
         return status;
     }
+    log_verbose("device opened in %.2f s", clock_seconds(start, clock_now_ns()));
     *out = &cuda->base;
     return STATUS_OK;
 }

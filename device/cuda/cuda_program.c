@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "device/cuda/cuda_internal.h"
 #include "device/cuda/cuda_plans.h"
@@ -49,6 +50,7 @@ static enum status capture(device *dev, device_program *program, device_stream *
         return STATUS_OK;
     }
     cudaGraph_t graph = NULL;
+    uint64_t start = clock_now_ns();
     /* Relaxed, because a kernel that is used for the first time is loaded by its first launch. */
     CUDA_TRY(cudaStreamBeginCapture(stream->stream, cudaStreamCaptureModeRelaxed));
     enum status status = issue(dev, program, stream);
@@ -58,6 +60,8 @@ static enum status capture(device *dev, device_program *program, device_stream *
     }
     if (status == STATUS_OK && error == cudaSuccess) {
         error = cudaGraphUpload(program->launch, stream->stream);
+        log_verbose("program of %zu operations captured in %.2f s", program->count,
+                    clock_seconds(start, clock_now_ns()));
     }
     if (graph != NULL) {
         (void)cudaGraphDestroy(graph);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/system.h"
 #include "base/thread_pool.h"
@@ -164,10 +165,13 @@ static enum status open_builders(struct cuda_device *dev)
     if (dev->builders == NULL) {
         return FAIL(STATUS_NO_MEMORY, "no memory to search plans");
     }
+    uint64_t start = clock_now_ns();
     for (int i = 0; i < threads; i++) {
         CUDNN_TRY(cudnnCreate(&dev->builders->handles[i]));
         dev->builders->count++;
     }
+    log_verbose("%d cuDNN handles to build plans opened in %.2f s", threads,
+                clock_seconds(start, clock_now_ns()));
     return thread_pool_open(threads, &dev->builders->pool);
 }
 
