@@ -371,7 +371,9 @@ static enum status run(struct ablation *a)
     a->job = settings->job;
     TRY(cells_choose(&settings->cells, &a->cells));
     TRY(cells_adopt(&a->cells, &a->job));
-    TRY(settings_complete(&a->job));
+    TRY(cells_choose_rates(&a->cells, &a->job));
+    TRY(cells_complete(&a->job));
+    TRY(cells_check(&a->cells, &a->job));
     if (a->job.loader.pin_memory == PIN_AUTO) {
         return FAIL(STATUS_USAGE, "--pin-memory auto may fall back in silence, so cells do not "
                                   "take it");

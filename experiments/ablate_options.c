@@ -24,12 +24,18 @@ static enum status parse_axis(void *field, const char *text)
     while (used < CELLS_MAX_AXES - 1 && axes[used]) {
         used++;
     }
+    const int before = used;
     for (char *axis = strtok(copy, ";"); axis; axis = strtok(NULL, ";")) {
         if (used == CELLS_MAX_AXES - 1) {
             free(copy);
             return FAIL(STATUS_USAGE, "at most %d axes", CELLS_MAX_AXES - 1);
         }
         axes[used++] = axis; /* kept as long as the process, as the command line is */
+    }
+    if (used == before) {
+        free(copy);
+        return FAIL(STATUS_USAGE, "--axis takes OPTION=VALUE,VALUE,..., for instance "
+                                  "num-workers=1,2,4, and is empty here");
     }
     return STATUS_OK;
 }

@@ -1,4 +1,4 @@
-#include "experiments/cells.h"
+#include "experiments/cells_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,7 +79,7 @@ static bool changes_arithmetic(const char *option)
     return false;
 }
 
-static enum status add_change(struct cell *cell, const char *option, const char *value)
+enum status cells__add_change(struct cell *cell, const char *option, const char *value)
 {
     if (cell->change_count == CELL_MAX_CHANGES) {
         return FAIL(STATUS_USAGE, "cell \"%s\" changes more than %d options", cell->name,
@@ -134,9 +134,9 @@ static enum status make_known(const struct known_cell *from, struct cell *cell)
 {
     memset(cell, 0, sizeof *cell);
     snprintf(cell->name, sizeof cell->name, "%s", from->name);
-    TRY(add_change(cell, "pin-memory", from->pin));
-    TRY(add_change(cell, "non-blocking", from->non_blocking));
-    return add_change(cell, "copy-stream", from->stream);
+    TRY(cells__add_change(cell, "pin-memory", from->pin));
+    TRY(cells__add_change(cell, "non-blocking", from->non_blocking));
+    return cells__add_change(cell, "copy-stream", from->stream);
 }
 
 /* A name, and a name that stands there already or ends so, for the second time. */
@@ -192,133 +192,6 @@ static enum status add_named(struct cell_list *list, const char *names)
     return check_repeated(list);
 }
 
-/* Replaces each cell by one for each of `values` (separated by commas). */
-static enum status multiply(struct cell_list *list, const char *option, const char *values)
-{
-    struct cell_list product;
-    product.count = 0;
-    for (size_t i = 0; i < list->count; i++) {
-        for (const char *at = values; *at;) {
-            size_t length = strcspn(at, ",");
-            if (product.count == CELLS_MAX) {
-                return FAIL(STATUS_USAGE,
-                            "these axes make more than %d cells; name fewer values, or fewer "
-                            "cells by --cells",
-                            CELLS_MAX);
-            }
-            struct cell *cell = &product.cells[product.count++];
-            *cell = list->cells[i];
-            char value[48];
-            snprintf(value, sizeof value, "%.*s", (int)length, at);
-            /* That a cell is repeated stands at the end of its name. */
-            const char *again = cell->repeats ? CELL_AGAIN : "";
-            size_t used = strlen(cell->name) - strlen(again);
-            int written = snprintf(cell->name + used, sizeof cell->name - used, " %s=%s%s", option,
-                                   value, again);
-            if (length >= sizeof value || written < 0 ||
-                (size_t)written >= sizeof cell->name - used) {
-                return FAIL(STATUS_USAGE, "the axis %s=%s is too long", option, values);
-            }
-            TRY(add_change(cell, option, value));
-            at += length + (at[length] == ',');
-        }
-    }
-    *list = product;
-    return STATUS_OK;
-}
-
-/* Options whose change would make cells that do not belong together, or no cells at all. */
-static bool is_no_axis(const char *option)
-{
-    static const char *const names[] = {
-        "weights", "data", "val-data", "device", "cuda-libs", "plan-candidates", "plan-cache"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (strcmp(names[i], option) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-#define MOST_AXES 128
-
-/* Every option that cells can differ in, NULL at the end: names as the table has them, since a cell
- * keeps the pointer. Those of a run (its files, evaluation, log) do nothing here. */
-static void list_axes(const char **names)
-{
-    static struct settings scratch;
-    struct option_binding bindings[16];
-    const size_t count = job_bind_options(&scratch, bindings);
-    size_t used = 0;
-    for (size_t b = 0; b < count; b++) {
-        const struct option_table *table = bindings[b].table;
-        for (size_t i = 0; table != &options_run && i < table->count; i++) {
-            if (!is_no_axis(table->options[i].name) && used + 1 < MOST_AXES) {
-                names[used++] = table->options[i].name;
-            }
-        }
-    }
-    names[used] = NULL;
-}
-
-/* The option that an axis names; NULL, and what was meant perhaps, where there is none. */
-static enum status find_option(const char *axis, size_t length, const char **option)
-{
-    const char *names[MOST_AXES];
-    char given[64];
-    list_axes(names);
-    snprintf(given, sizeof given, "%.*s", (int)length, axis);
-    for (size_t i = 0; names[i]; i++) {
-        if (strcmp(names[i], given) == 0) {
-            *option = names[i];
-            return STATUS_OK;
-        }
-    }
-    const char *nearest = given[0] ? options_nearest(given, names) : NULL;
-    return FAIL(STATUS_USAGE, "--axis: \"%s\" is no setting that cells can differ in%s%s%s", given,
-                nearest ? " (did you mean " : "", nearest ? nearest : "", nearest ? "?)" : "");
-}
-
-static enum status add_axis(struct cell_list *list, const char *axis)
-{
-    const size_t length = strcspn(axis, "=");
-    const char *option = NULL;
-    if (axis[length] != '=' || axis[length + 1] == '\0') {
-        return FAIL(STATUS_USAGE,
-                    "--axis takes OPTION=VALUE,VALUE,..., for instance "
-                    "num-workers=1,2,4, not \"%s\"",
-                    axis);
-    }
-    TRY(find_option(axis, length, &option));
-    for (size_t i = 0; i < list->count; i++) {
-        for (size_t c = 0; c < list->cells[i].change_count; c++) {
-            if (strcmp(list->cells[i].changes[c].option, option) == 0) {
-                return FAIL(STATUS_USAGE, "--axis: the cells differ in %s already; %s", option,
-                            cells_is_flag(option) ? "choose them by --cells instead"
-                                                  : "name all its values in one place");
-            }
-        }
-    }
-    TRY(multiply(list, option, axis + length + 1));
-    return STATUS_OK;
-}
-
-/* Sets every value once, so that a wrong one is found before anything runs. */
-static enum status check_values(const struct cell_list *list)
-{
-    static struct settings scratch;
-    for (size_t i = 0; i < list->count; i++) {
-        struct settings job;
-        settings_defaults(&job);
-        enum status status = cells_settings(&job, &list->cells[i], &scratch);
-        if (status != STATUS_OK) {
-            status_prefix("cell \"%s\"", list->cells[i].name);
-            return status;
-        }
-    }
-    return STATUS_OK;
-}
-
 enum status cells_choose(const struct cells_request *request, struct cell_list *list)
 {
     list->count = 0;
@@ -333,13 +206,13 @@ enum status cells_choose(const struct cells_request *request, struct cell_list *
         TRY(add_names(list, usual ? names_usual : names_axes));
     }
     if (request->both_transfers) {
-        TRY(multiply(list, "transfer", "u8,f32"));
+        TRY(cells__multiply(list, "transfer", "u8,f32"));
     }
     if (request->both_stagings) {
-        TRY(multiply(list, "staging", "slot,thread"));
+        TRY(cells__multiply(list, "staging", "slot,thread"));
     }
     for (size_t i = 0; i < CELLS_MAX_AXES && request->axes[i]; i++) {
-        TRY(add_axis(list, request->axes[i]));
+        TRY(cells__add_axis(list, request->axes[i]));
     }
     if (usual || request->again) {
         TRY(add_again(list, &list->cells[0]));
@@ -352,7 +225,20 @@ enum status cells_choose(const struct cells_request *request, struct cell_list *
     if (list->count < 2) {
         return FAIL(STATUS_USAGE, "an ablation needs two cells at least");
     }
-    TRY(check_values(list));
+    return STATUS_OK;
+}
+
+/* Words of its own for what a cell's --epochs would be mistaken for. */
+enum status cells_complete(struct settings *job)
+{
+    if (job->optimiser.warmup_epochs > job->epochs) {
+        return FAIL(
+            STATUS_USAGE,
+            "--warmup-epochs %g: every cell follows the schedule of a training of %d epochs, "
+            "however many of them --epochs times; take %d at most",
+            job->optimiser.warmup_epochs, job->epochs, job->epochs);
+    }
+    TRY(settings_complete(job));
     return STATUS_OK;
 }
 
@@ -365,7 +251,7 @@ enum status cells_settings(const struct settings *job, const struct cell *cell,
     for (size_t i = 0; i < cell->change_count; i++) {
         TRY(options_set(bindings, count, cell->changes[i].option, cell->changes[i].value));
     }
-    TRY(settings_complete(out));
+    TRY(cells_complete(out));
     return STATUS_OK;
 }
 
@@ -427,14 +313,44 @@ enum status cells_adopt(const struct cell_list *list, struct settings *job)
     return STATUS_OK;
 }
 
-static bool is_changed(const struct cell *cell, const char *option)
+/* The cell's change of an option, NULL where it leaves it. */
+static const struct cell_change *find_change(const struct cell *cell, const char *option)
 {
     for (size_t i = 0; i < cell->change_count; i++) {
         if (strcmp(cell->changes[i].option, option) == 0) {
-            return true;
+            return &cell->changes[i];
         }
     }
-    return false;
+    return NULL;
+}
+
+enum status cells_choose_rates(struct cell_list *list, const struct settings *job)
+{
+    for (size_t c = 0; c < list->count && job->optimiser.rate == 0; c++) {
+        struct cell *cell = &list->cells[c];
+        const struct cell_change *change = find_change(cell, "optimizer");
+        if (change && !find_change(cell, "lr")) {
+            struct settings changed = *job;
+            char rate[32];
+            TRY(change_job(&changed, change));
+            snprintf(rate, sizeof rate, "%g", settings_default_rate(changed.network.optimiser));
+            TRY(cells__add_change(cell, "lr", rate));
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status cells_check(const struct cell_list *list, const struct settings *job)
+{
+    static struct settings scratch;
+    for (size_t i = 0; i < list->count; i++) {
+        const enum status status = cells_settings(job, &list->cells[i], &scratch);
+        if (status != STATUS_OK) {
+            status_prefix("cell \"%s\"", list->cells[i].name);
+            return status;
+        }
+    }
+    return STATUS_OK;
 }
 
 static void value_text(const struct json_value *value, char *text, size_t bytes)
@@ -467,7 +383,7 @@ static enum status check_one_side(const struct cell *a, const struct json_value 
         char text_a[256], text_b[256];
         value_text(&settings_a->items[i], text_a, sizeof text_a);
         value_text(json_member(settings_b, name), text_b, sizeof text_b);
-        if (strcmp(text_a, text_b) != 0 && !is_changed(a, name) && !is_changed(b, name)) {
+        if (strcmp(text_a, text_b) != 0 && !find_change(a, name) && !find_change(b, name)) {
             return FAIL(STATUS_MISMATCH,
                         "cells \"%s\" and \"%s\" differ in %s too (%s against %s): they cannot be "
                         "compared",

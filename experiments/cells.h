@@ -55,9 +55,13 @@ struct cell_list {
 /*
  * Lists the cells. With axes and no `names`, the cells "default" and "both+stream" are taken at every
  * value of every axis. STATUS_USAGE: an unknown cell (naming the known ones), an axis that is no
- * option of a job or has a value it does not take, more than CELLS_MAX cells.
+ * option of a job, or has a value that it does not take, that is empty or that stands there already,
+ * however it is written; more than CELLS_MAX cells.
  */
 enum status cells_choose(const struct cells_request *request, struct cell_list *list) MUST_USE;
+
+/* As settings_complete, in words that speak of cells. */
+enum status cells_complete(struct settings *job) MUST_USE;
 
 /* The job's settings with the cell's changes, completed. STATUS_USAGE. */
 enum status cells_settings(const struct settings *job, const struct cell *cell,
@@ -69,6 +73,16 @@ enum status cells_settings(const struct settings *job, const struct cell *cell,
  * cell sets itself are left. `job` not completed. STATUS_USAGE, STATUS_NO_MEMORY.
  */
 enum status cells_adopt(const struct cell_list *list, struct settings *job) MUST_USE;
+
+/*
+ * Cells that differ in their optimiser have a rate of their own each: where neither the job, not
+ * completed, nor an axis names one, the optimiser's default becomes a change of the cell, since the
+ * completed job has that of its own optimiser. STATUS_USAGE: too many changes.
+ */
+enum status cells_choose_rates(struct cell_list *list, const struct settings *job) MUST_USE;
+
+/* Whether the settings of every cell of a job fit each other. STATUS_USAGE names the cell. */
+enum status cells_check(const struct cell_list *list, const struct settings *job) MUST_USE;
 
 /* Whether an option is one of those that every known cell sets: how batches are staged and copied. */
 bool cells_is_flag(const char *option);

@@ -61,6 +61,11 @@ static void choose_plan_cache(struct settings *settings)
     settings->device.plan_cache = path;
 }
 
+double settings_default_rate(enum optimiser optimiser)
+{
+    return optimiser == OPTIMISER_SGD ? 0.05 : 0.001;
+}
+
 enum status settings_complete(struct settings *settings)
 {
     if (settings->resume && settings->weights) {
@@ -76,7 +81,7 @@ enum status settings_complete(struct settings *settings)
         return FAIL(STATUS_USAGE, "--nesterov needs --optimizer sgd with a --momentum above 0");
     }
     if (settings->optimiser.rate == 0) {
-        settings->optimiser.rate = settings->network.optimiser == OPTIMISER_SGD ? 0.05 : 0.001;
+        settings->optimiser.rate = settings_default_rate(settings->network.optimiser);
     }
     if (settings->optimiser.schedule == SCHEDULE_COSINE &&
         settings->optimiser.final_rate > settings->optimiser.rate) {

@@ -67,6 +67,9 @@ struct settings {
 /* Defaults of every field, those of the layers below included. */
 void settings_defaults(struct settings *settings);
 
+/* The learning rate where none is named. */
+double settings_default_rate(enum optimiser optimiser);
+
 /* Checks what no single layer can see (combinations of flags) and derives loader.seed,
  * network.precision and the like. STATUS_USAGE names the flags. */
 enum status settings_complete(struct settings *settings) MUST_USE;

@@ -163,11 +163,111 @@ START_TEST(test_axis_messages)
                  {{.axes = {"--prefetch=2,3"}}, "(did you mean prefetch?)"},
                  {{.axes = {"=1,2"}}, "\"\" is no setting"},
                  {{.axes = {"num-workers=1,2", "num-workers=3,4"}}, "in one place"},
-                 {{.axes = {"copy-stream=compute,dedicated"}}, "--cells"}};
+                 {{.axes = {"copy-stream=compute,dedicated"}}, "--cells"},
+                 {{.axes = {"num-workers=1,2,"}}, "--axis num-workers=1,2,: value 3 is empty"},
+                 {{.axes = {"num-workers=1,,2"}}, "value 2 is empty"},
+                 {{.axes = {"num-workers=,1,2"}}, "value 1 is empty"},
+                 {{.axes = {"num-workers=,"}}, "value 1 is empty"},
+                 {{.axes = {"model=smallcnn,"}}, "value 2 is empty"}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         ck_assert_int_eq(cells_choose(&wrong[i].request, &list), STATUS_USAGE);
         ck_assert_msg(strstr(status_message(), wrong[i].says) != NULL, "%s", status_message());
     }
+}
+END_TEST
+
+/* However a value is written, for every kind of option: equal cells would be no ablation. */
+START_TEST(test_equal_values_are_refused)
+{
+    static const struct {
+        const char *axis, *says;
+    } equal[] = {{"num-workers=1,01", "values 1 and 2, \"1\" and \"01\""},
+                 {"num-workers=1,2,1", "values 1 and 3, \"1\" and \"1\""},
+                 {"lr=0.1,1e-1", "same setting"},
+                 {"lr=0.1,.10", "same setting"},
+                 {"timing=1,true", "same setting"},
+                 {"flip=false,true,0", "values 1 and 3, \"false\" and \"0\""},
+                 {"seed=7,007", "same setting"},
+                 {"limit-samples=64,064", "same setting"},
+                 {"cache-bytes=1M,1024K", "same setting"},
+                 {"mean=0.5,.5", "same setting"},
+                 {"cache=none,encoded,none", "same setting"},
+                 {"model=probe,smallcnn,probe", "same setting"}};
+    for (size_t i = 0; i < sizeof equal / sizeof equal[0]; i++) {
+        const struct cells_request request = {.axes = {equal[i].axis}};
+        ck_assert_msg(cells_choose(&request, &list) == STATUS_USAGE, "%s", equal[i].axis);
+        ck_assert_msg(strstr(status_message(), equal[i].says) != NULL, "%s", status_message());
+    }
+    choose((struct cells_request){.names = "both", .axes = {"lr=0.1,0.10000000000000002"}}, 2);
+    choose((struct cells_request){.names = "both", .axes = {"seed=1,18446744073709551615"}}, 2);
+}
+END_TEST
+
+static double rate_of(const char *name, const struct settings *job)
+{
+    struct settings completed = *job, out;
+    ck_assert_int_eq(cells_complete(&completed), STATUS_OK);
+    ck_assert_msg(cells_settings(&completed, find(name), &out) == STATUS_OK, "%s",
+                  status_message());
+    return out.optimiser.rate;
+}
+
+/* As `train --optimizer` has it, and whatever the job's own optimiser is. */
+START_TEST(test_each_optimiser_has_its_own_rate)
+{
+    struct settings job;
+    for (int own = OPTIMISER_SGD; own <= OPTIMISER_ADAMW; own++) {
+        settings_defaults(&job);
+        job.network.optimiser = (enum optimiser)own;
+        choose((struct cells_request){.names = "both", .axes = {"optimizer=sgd,adamw"}}, 2);
+        ck_assert_int_eq(cells_choose_rates(&list, &job), STATUS_OK);
+        ck_assert(rate_of("both optimizer=sgd", &job) == 0.05);
+        ck_assert(rate_of("both optimizer=adamw", &job) == 0.001);
+    }
+    /* One that is named is everybody's. */
+    job.optimiser.rate = 0.02;
+    choose((struct cells_request){.names = "both", .axes = {"optimizer=sgd,adamw"}}, 2);
+    ck_assert_int_eq(cells_choose_rates(&list, &job), STATUS_OK);
+    ck_assert(rate_of("both optimizer=sgd", &job) == 0.02);
+    ck_assert(rate_of("both optimizer=adamw", &job) == 0.02);
+    /* An axis of rates has its own, and the default where it says 0. */
+    job.optimiser.rate = 0;
+    choose((struct cells_request){.names = "both", .axes = {"lr=0,0.3", "optimizer=sgd,adamw"}}, 4);
+    ck_assert_int_eq(cells_choose_rates(&list, &job), STATUS_OK);
+    ck_assert(rate_of("both lr=0 optimizer=sgd", &job) == 0.05);
+    ck_assert(rate_of("both lr=0 optimizer=adamw", &job) == 0.001);
+    ck_assert(rate_of("both lr=0.3 optimizer=adamw", &job) == 0.3);
+}
+END_TEST
+
+/* Settings are held against each other as the job has them, not as a job of defaults would. */
+START_TEST(test_cells_are_checked_with_their_job)
+{
+    struct settings job;
+    settings_defaults(&job);
+    choose((struct cells_request){.names = "both", .axes = {"warmup-epochs=1,11"}}, 2);
+    ck_assert_int_eq(cells_check(&list, &job), STATUS_USAGE);
+    /* --epochs of an ablation are those that are timed. */
+    ck_assert_ptr_nonnull(strstr(status_message(), "warmup-epochs=11"));
+    ck_assert_ptr_nonnull(strstr(status_message(), "a training of 10 epochs, however many"));
+    ck_assert_ptr_null(strstr(status_message(), "--epochs 10"));
+    job.optimiser.warmup_epochs = 12;
+    ck_assert_int_eq(cells_complete(&job), STATUS_USAGE);
+    ck_assert_ptr_nonnull(strstr(status_message(), "take 10 at most"));
+    settings_defaults(&job);
+    job.optimiser.schedule = SCHEDULE_COSINE;
+    job.optimiser.rate = 1;
+    choose((struct cells_request){.names = "both",
+                                  .axes = {"schedule=cosine,step", "final-lr=0.5,0.6"}},
+           4);
+    ck_assert_int_eq(cells_check(&list, &job), STATUS_OK);
+    job.optimiser.rate = 0.55;
+    ck_assert_int_eq(cells_check(&list, &job), STATUS_USAGE);
+    settings_defaults(&job);
+    job.network.nesterov = true;
+    choose((struct cells_request){.names = "both", .axes = {"optimizer=sgd,adamw"}}, 2);
+    ck_assert_int_eq(cells_check(&list, &job), STATUS_USAGE);
+    ck_assert_ptr_nonnull(strstr(status_message(), "optimizer=adamw"));
 }
 END_TEST
 
@@ -231,6 +331,9 @@ int main(void)
     tcase_add_test(tests, test_adopt);
     tcase_add_test(tests, test_again);
     tcase_add_test(tests, test_axis_messages);
+    tcase_add_test(tests, test_equal_values_are_refused);
+    tcase_add_test(tests, test_each_optimiser_has_its_own_rate);
+    tcase_add_test(tests, test_cells_are_checked_with_their_job);
     tcase_add_test(tests, test_schedules_are_arithmetic);
     tcase_add_test(tests, test_timing_is_an_axis);
     tcase_add_loop_test(tests, test_refused, 0, (int)(sizeof refused / sizeof refused[0]));
