@@ -265,6 +265,18 @@ static void warn_protocol(struct ablation *a)
     }
 }
 
+static int64_t samples_of(const struct ablation *a, const struct cell *cell)
+{
+    static struct settings settings;
+    int64_t samples = a->samples;
+    if (cells_settings(&a->job, cell, &settings) != STATUS_OK) {
+        status_clear();
+    } else {
+        samples = ablate__cell_samples(a, &settings);
+    }
+    return samples < INT64_MAX ? samples : a->samples;
+}
+
 static void warn_length(struct ablation *a)
 {
     double shortest = INFINITY, epoch_s = 0;
@@ -284,7 +296,8 @@ static void warn_length(struct ablation *a)
                 epoch_s = seconds / (double)epochs->count;
                 known = a->predictions[c].known;
             }
-            if (strcmp(mode, "none") != 0 && json_member_int(run, "cache_images", 0) < a->samples) {
+            if (strcmp(mode, "none") != 0 &&
+                json_member_int(run, "cache_images", 0) < samples_of(a, &a->cells.cells[c])) {
                 not_cached = a->cells.cells[c].name;
             }
         }

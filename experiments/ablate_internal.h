@@ -69,6 +69,13 @@ enum status ablate__go_on(struct ablation *a) MUST_USE;
 /* Batches and samples of an epoch when at most `limit` samples are used, 0 for all. */
 void ablate__take_facts(struct ablation *a, int64_t limit);
 
+/* Samples of an epoch of a cell with these settings, which may be limited otherwise than the job.
+ * INT64_MAX: all of a set of which the job's limit left a part. */
+int64_t ablate__cell_samples(const struct ablation *a, const struct settings *settings);
+
+/* "512 samples", "64 to 512 samples": those of the cells' epochs. Returns text. */
+char *ablate__samples_text(const struct ablation *a, char *text, size_t bytes);
+
 /* The first cell that is the job but for its flags, and its settings: what the ceilings speak of. NULL
  * where there is none. */
 const struct cell *ablate__reference(const struct ablation *a, struct settings *settings);

@@ -1,5 +1,6 @@
 /* How long, how often, and what each cell should reach. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,6 +92,61 @@ void ablate__predict(struct ablation *a)
     }
 }
 
+/* What a limit leaves of a set, of which `job_limit` left `found`; 0: no limit. Where both leave less than
+ * the set, which is then not known whole, the limit itself. */
+static int64_t limited(int64_t found, int64_t job_limit, int64_t limit)
+{
+    const bool whole = job_limit == 0 || found < job_limit;
+    if (limit == 0) {
+        return whole ? found : INT64_MAX;
+    }
+    return whole && found < limit ? found : limit;
+}
+
+int64_t ablate__cell_samples(const struct ablation *a, const struct settings *settings)
+{
+    const int64_t job_limit = (int64_t)a->job.dataset.limit_samples;
+    const int64_t limit = (int64_t)settings->dataset.limit_samples;
+    const int64_t batch = settings->loader.batch_size;
+    if (limit == job_limit) {
+        return a->samples;
+    }
+    const int64_t samples = limited(a->samples, job_limit, limit);
+    return settings->loader.drop_last && samples > batch && samples < INT64_MAX
+               ? samples / batch * batch
+               : samples;
+}
+
+/* How many samples an epoch has in the cell with the fewest, and in that with the most. */
+static void find_samples(const struct ablation *a, int64_t *least, int64_t *most)
+{
+    *least = *most = 0;
+    for (size_t c = 0; c < a->cells.count; c++) {
+        struct settings settings;
+        if (cells_settings(&a->job, &a->cells.cells[c], &settings) != STATUS_OK) {
+            status_clear(); /* the round will say it */
+            continue;
+        }
+        const int64_t samples = ablate__cell_samples(a, &settings);
+        *least = *least == 0 || samples < *least ? samples : *least;
+        *most = samples > *most ? samples : *most;
+    }
+}
+
+char *ablate__samples_text(const struct ablation *a, char *text, size_t bytes)
+{
+    int64_t least, most;
+    find_samples(a, &least, &most);
+    if (least == most) {
+        snprintf(text, bytes, "%lld samples", (long long)(most > 0 ? most : a->samples));
+    } else if (most == INT64_MAX) {
+        snprintf(text, bytes, "%lld samples to all of them", (long long)least);
+    } else {
+        snprintf(text, bytes, "%lld to %lld samples", (long long)least, (long long)most);
+    }
+    return text;
+}
+
 /* Seconds of an epoch of the fastest cell, and of all cells together. */
 static void guess_epochs(struct ablation *a, double *fastest, double *sum)
 {
@@ -100,7 +156,14 @@ static void guess_epochs(struct ablation *a, double *fastest, double *sum)
     for (size_t c = 0; c < a->cells.count; c++) {
         const struct ablate_prediction *prediction = &a->predictions[c];
         const double rate = prediction->samples_per_s > 0 ? prediction->samples_per_s : 1;
-        const double epoch_s = (double)a->samples / rate;
+        struct settings settings;
+        int64_t samples = a->samples;
+        if (cells_settings(&a->job, &a->cells.cells[c], &settings) == STATUS_OK) {
+            samples = ablate__cell_samples(a, &settings);
+        } else {
+            status_clear(); /* the round will say it */
+        }
+        const double epoch_s = (double)(samples < INT64_MAX ? samples : a->samples) / rate;
         *fastest = epoch_s < *fastest ? epoch_s : *fastest;
         *sum += epoch_s;
     }
@@ -225,9 +288,10 @@ enum status ablate__plan(struct ablation *a)
     a->planned_warnings = a->warnings.count;
     const double round_s = a->epochs * sum + guess_fixed(a, sum);
     if (!a->settings->predict_only) {
-        log_info("%d cells, %d round%s, %d epoch%s of %lld samples a cell: about %.0f s", cells,
-                 a->rounds, a->rounds == 1 ? "" : "s", a->epochs, a->epochs == 1 ? "" : "s",
-                 (long long)a->samples, round_s * a->rounds);
+        char samples[80];
+        log_info("%d cells, %d round%s, %d epoch%s of %s a cell: about %.0f s", cells, a->rounds,
+                 a->rounds == 1 ? "" : "s", a->epochs, a->epochs == 1 ? "" : "s",
+                 ablate__samples_text(a, samples, sizeof samples), round_s * a->rounds);
         if (a->settings->epochs == 0 && fastest > 2 * a->settings->seconds) {
             log_info("an epoch alone takes %.1f s in the fastest cell; --limit-samples shortens it",
                      fastest);

@@ -360,6 +360,21 @@ try_using() {
         --resume axis
     says 0 "ablate warns of the most workers of any cell" '1000 workers share' ablate "${brief[@]}" \
         --axis num-workers=1,1000 --overwrite --predict-only
+    says 0 "ablate plans with the samples of each cell" 'epoch of 16 to 48 samples a cell' ablate \
+        "${brief[@]}" --axis limit-samples=16,48 --overwrite
+    says 2 "ablate --warmup-epochs beyond the schedule" \
+        '--warmup-epochs 11:.*training of 10 epochs.*--epochs times' ablate "${cells[@]}" --out no \
+        --warmup-epochs 11
+    says 2 "ablate of equal values" '--axis num-workers=1,01.*same setting' ablate "${cells[@]}" \
+        --out no --axis num-workers=1,01
+    says 2 "ablate of an empty axis" '--axis takes OPTION=.*empty' ablate "${cells[@]}" --out no --axis ''
+    says 2 "ablate of cells whose settings do not fit each other" 'optimizer=adamw.*--nesterov' ablate \
+        "${cells[@]}" --out no --nesterov --axis optimizer=sgd,adamw
+    says 0 "ablate of two optimisers" 'optimizer=adamw' ablate "${brief[@]}" --predict-only \
+        --axis optimizer=sgd,adamw --overwrite
+    cp axis/result.json out
+    is_json "each has its own rate" \
+        '{c["settings"]["optimizer"]: c["settings"]["lr"] for c in d["cells"]} == {"sgd": "0.05", "adamw": "0.001"}'
     mkdir traces
     says 1 "ablate --trace in place of a folder is told before a round" 'traces is there and no' \
         ablate "${cells[@]}" --out untraced --trace traces
