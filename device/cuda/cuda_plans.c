@@ -11,12 +11,10 @@
 #include "device/cuda/plan_table.h"
 
 /* A finalized plan with what it was made from. Building one compiles code, which takes longer than
- * anything else at opening: so each is built once, and those whose id is known all together. */
+ * anything else at opening: so each is built once. */
 struct built_plan {
     struct built_plan *next;
     uint64_t key;
-    char label[128];         /* of the first operation that has it */
-    bool pending;            /* its id is in the table and it is not built yet */
     uint64_t family;         /* of graphs that differ in the batch alone */
     size_t span;             /* bytes of all tensors, to compare members of a family */
     cudnn_graph *graph;      /* the first of its kind, from which the plan was made */
@@ -26,7 +24,6 @@ struct built_plan {
 struct cuda_plans {
     struct plan_table table; /* first: plan_table.c relies on it */
     struct built_plan *built;
-    int pending;
 };
 
 enum status cuda__plans_open(struct cuda_device *dev)
@@ -138,10 +135,6 @@ enum status cuda__use_cudnn_stream(struct cuda_device *dev, cudaStream_t stream)
 
 enum status cuda__plan_run(struct cuda_device *dev, struct cuda_plan *plan, cudaStream_t stream)
 {
-    TRY(cuda__plans_settle(dev));
-    if (plan->built->found.plan == NULL) {
-        return FAIL(STATUS_UNSUPPORTED, "%s has no plan", plan->built->label);
-    }
     if (plan->generation != dev->generation) {
         const cudnn_graph *graph = plan->graph != NULL ? plan->graph : plan->built->graph;
         TRY(cuda__pack_build(dev, graph, false, &plan->pack));
@@ -158,7 +151,6 @@ enum status cuda__plan_run(struct cuda_device *dev, struct cuda_plan *plan, cuda
  * is not worth a search of its own. */
 static enum status borrow_plan(struct cuda_device *dev, struct built_plan *built)
 {
-    TRY(cuda__plans_settle(dev));
     const struct built_plan *larger = dev->plans->built;
     while (larger != NULL && (larger->family != built->family || larger->span < built->span ||
                               larger->found.plan == NULL)) {
@@ -167,23 +159,10 @@ static enum status borrow_plan(struct cuda_device *dev, struct built_plan *built
     if (larger == NULL) {
         return STATUS_OK;
     }
-    const struct known_plan known = {built->graph, larger->found.config.id, &built->found};
-    return plan_search__recall_timed(dev, &known);
+    return plan_search__recall(dev, built->graph, larger->found.config.id, true, &built->found);
 }
 
-/* Borrows or searches a plan and remembers it. */
-static enum status choose_new(struct cuda_device *dev, struct built_plan *built)
-{
-    TRY(borrow_plan(dev, built));
-    if (built->found.plan == NULL) {
-        TRY(plan_search__run(dev, built->graph, &built->found));
-    }
-    return plan_table__add(&dev->plans->table, built->key,
-                           built->found.plan == NULL ? PLAN_NONE : built->found.config.id,
-                           built->found.ms, false, false);
-}
-
-/* Finds the plan of a finished graph: remembered or required, which is built later, or a new one. */
+/* Finds the plan of a finished graph: remembered, required, borrowed or searched. */
 static enum status choose_plan(struct cuda_device *dev, struct built_plan *built, const char *label)
 {
     struct plan_table *table = &dev->plans->table;
@@ -195,89 +174,30 @@ static enum status choose_plan(struct cuda_device *dev, struct built_plan *built
                     "precision or library?); --replan chooses new ones",
                     label);
     }
-    if (entry == NULL) {
-        return choose_new(dev, built);
-    }
-    if (strcmp(entry->id, PLAN_NONE) != 0) {
-        built->pending = true;
-        dev->plans->pending++;
-    }
-    return STATUS_OK;
-}
-
-/* What is done once a remembered plan was built, or could not be. */
-static enum status settle_plan(struct cuda_device *dev, struct built_plan *built, size_t *workspace)
-{
-    struct plan_table *table = &dev->plans->table;
-    const struct plan_entry *entry = plan_table__find(table, built->key);
-    built->found.ms = entry->ms;
-    if (built->found.plan == NULL) {
-        if (plan_table__must(table, built->label)) {
+    if (entry != NULL) {
+        double ms = entry->ms;
+        if (strcmp(entry->id, PLAN_NONE) == 0) {
+            return STATUS_OK;
+        }
+        TRY(plan_search__recall(dev, built->graph, entry->id, false, &built->found));
+        built->found.ms = ms;
+        if (built->found.plan != NULL) {
+            return STATUS_OK;
+        }
+        if (must) {
             return FAIL(STATUS_MISMATCH,
                         "%s: plan %s cannot be used with this GPU and these libraries; --replan "
                         "chooses another one",
-                        built->label, entry->id);
-        }
-        log_verbose("%s: plan %s cannot be built here; another one is chosen", built->label,
-                    entry->id);
-        TRY(choose_new(dev, built));
-        if (built->found.plan == NULL) {
-            return FAIL(STATUS_UNSUPPORTED,
-                        "%s: the plan that was remembered for it cannot be built and there is no "
-                        "other: start again, it is forgotten now",
-                        built->label);
-        }
-        plan_table__choose_again(table, built->key, built->found.config.id, built->found.ms);
-    }
-    if (built->found.workspace > *workspace) {
-        *workspace = built->found.workspace;
-    }
-    return STATUS_OK;
-}
-
-enum status cuda__plans_settle(struct cuda_device *dev)
-{
-    struct cuda_plans *plans = dev->plans;
-    if (plans->pending == 0) {
-        return STATUS_OK;
-    }
-    struct known_plan *known = calloc((size_t)plans->pending, sizeof *known);
-    struct built_plan **waiting = calloc((size_t)plans->pending, sizeof(struct built_plan *));
-    enum status status = STATUS_OK;
-    if (known == NULL || waiting == NULL) {
-        status = FAIL(STATUS_NO_MEMORY, "no memory to build plans");
-    }
-    int count = 0;
-    for (struct built_plan *built = plans->built; status == STATUS_OK && built != NULL;
-         built = built->next) {
-        if (built->pending) {
-            known[count].graph = built->graph;
-            known[count].id = plan_table__find(&plans->table, built->key)->id;
-            known[count].out = &built->found;
-            waiting[count++] = built;
+                        label, entry->id);
         }
     }
-    uint64_t start = clock_now_ns();
-    if (status == STATUS_OK) {
-        status = plan_search__recall(dev, known, count);
+    TRY(borrow_plan(dev, built));
+    if (built->found.plan == NULL) {
+        TRY(plan_search__run(dev, built->graph, &built->found));
     }
-    /* Not pending any more, whatever comes of it: choosing another plan comes back here. */
-    for (int i = 0; status == STATUS_OK && i < count; i++) {
-        waiting[i]->pending = false;
-        plans->pending--;
-    }
-    size_t workspace = 0;
-    for (int i = 0; status == STATUS_OK && i < count; i++) {
-        status = settle_plan(dev, waiting[i], &workspace);
-    }
-    if (status == STATUS_OK) {
-        log_verbose("%d remembered plans built in %.2f s", count,
-                    clock_seconds(start, clock_now_ns()));
-        status = cuda__need_workspace(dev, workspace);
-    }
-    free(known);
-    free(waiting);
-    return status;
+    return plan_table__add(table, built->key,
+                           built->found.plan == NULL ? PLAN_NONE : built->found.config.id,
+                           built->found.ms, false, false);
 }
 
 /* The built plan of a graph, made if need be. `graph` is taken over when *out is made from it, which
@@ -300,7 +220,6 @@ static enum status obtain_plan(struct cuda_device *dev, cudnn_graph *graph, cons
         return FAIL(STATUS_NO_MEMORY, "%s: no memory for its plan", label);
     }
     built->key = key;
-    snprintf(built->label, sizeof built->label, "%.127s", label);
     built->family = hash_text(HASH_START, graph_family(graph));
     built->span = cuda__tuning_need(graph);
     built->graph = graph;
@@ -311,11 +230,9 @@ static enum status obtain_plan(struct cuda_device *dev, cudnn_graph *graph, cons
         built_destroy(built);
         return status;
     }
-    if (!built->pending) {
-        log_verbose("%s: plan %s, %.4f ms, workspace %zu bytes; found in %.2f s", label,
-                    built->found.plan == NULL ? PLAN_NONE : built->found.config.id, built->found.ms,
-                    built->found.workspace, clock_seconds(start, clock_now_ns()));
-    }
+    log_verbose("%s: plan %s, %.4f ms, workspace %zu bytes; found in %.2f s", label,
+                built->found.plan == NULL ? PLAN_NONE : built->found.config.id, built->found.ms,
+                built->found.workspace, clock_seconds(start, clock_now_ns()));
     built->next = dev->plans->built;
     dev->plans->built = built;
     *out = built;
@@ -323,18 +240,11 @@ static enum status obtain_plan(struct cuda_device *dev, cudnn_graph *graph, cons
     return STATUS_OK;
 }
 
-/* Binds the graph's addresses: those of out->graph, or of the plan's own graph when that is NULL. Those
- * of a plan that is built later are bound when it first runs. */
+/* Binds the graph's addresses: those of out->graph, or of the plan's own graph when that is NULL. */
 static enum status bind_plan(struct cuda_device *dev, struct built_plan *built,
                              struct cuda_plan *out, const char *label)
 {
-    struct plan_table *table = &dev->plans->table;
-    out->built = built;
-    if (built->pending) {
-        const struct plan_entry *entry = plan_table__find(table, built->key);
-        return plan_table__choose(table, label, built->key, entry->id, entry->ms);
-    }
-    TRY(plan_table__choose(table, label, built->key,
+    TRY(plan_table__choose(&dev->plans->table, label, built->key,
                            built->found.plan == NULL ? PLAN_NONE : built->found.config.id,
                            built->found.ms));
     if (built->found.plan == NULL) {
@@ -343,6 +253,7 @@ static enum status bind_plan(struct cuda_device *dev, struct built_plan *built,
     }
     TRY(cuda__need_workspace(dev, built->found.workspace));
     TRY(cuda__pack_build(dev, out->graph != NULL ? out->graph : built->graph, false, &out->pack));
+    out->built = built;
     out->generation = dev->generation;
     return STATUS_OK;
 }

@@ -29,8 +29,7 @@ void cuda__plans_flush(struct cuda_device *dev);
 void cuda__plans_close(struct cuda_device *dev);
 
 /*
- * Finishes `graph`, chooses its plan and binds its addresses; a plan that is remembered is built later,
- * together with others. Takes `graph` over in every case, NULL
+ * Finishes `graph`, chooses its plan and binds its addresses. Takes `graph` over in every case, NULL
  * (no memory) included. `label` names the operation in lists and messages.
  * STATUS_UNSUPPORTED when nothing can run it, which the caller may answer with another form of the
  * operation; STATUS_MISMATCH when a plan is required and missing; STATUS_DEVICE, STATUS_NO_MEMORY.
@@ -40,12 +39,6 @@ enum status cuda__plan_create(struct cuda_device *dev, cudnn_graph *graph, const
 /* Points the cuDNN handle at `stream`. */
 enum status cuda__use_cudnn_stream(struct cuda_device *dev, cudaStream_t stream) MUST_USE;
 void cuda__plan_destroy(struct cuda_plan *plan);
-/*
- * Builds the remembered plans of all operations created so far, several at a time. Running an
- * operation does so too; a program does it before it is captured, when nothing may be allocated.
- * As cuda__plan_create, for plans that can no longer be built and are chosen anew.
- */
-enum status cuda__plans_settle(struct cuda_device *dev) MUST_USE;
 enum status cuda__plan_run(struct cuda_device *dev, struct cuda_plan *plan,
                            cudaStream_t stream) MUST_USE;
 

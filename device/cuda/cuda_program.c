@@ -44,7 +44,6 @@ static enum status capture(device *dev, device_program *program, device_stream *
 {
     struct cuda_device *cuda = cuda_of(dev);
     drop_launch(program);
-    TRY(cuda__plans_settle(cuda));
     program->generation = cuda->generation;
     if (!cuda->settings.capture) {
         return STATUS_OK;
@@ -92,13 +91,10 @@ enum status cuda__program_create(device *dev, device_op *const *ops, size_t coun
     }
     memcpy(program->ops, ops, count * sizeof(device_op *));
     program->count = count;
-    enum status status = cuda__plans_settle(cuda_of(dev));
     cuda__free_tuning(cuda_of(dev));
     plan_builders__close(&cuda_of(dev)->builders);
     cuda__plans_flush(cuda_of(dev));
-    if (status == STATUS_OK) {
-        status = capture(dev, program, stream);
-    }
+    enum status status = capture(dev, program, stream);
     if (status != STATUS_OK) {
         cuda__program_destroy(dev, program);
         return status;

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/system.h"
 #include "base/thread_pool.h"
@@ -165,13 +164,10 @@ static enum status open_builders(struct cuda_device *dev)
     if (dev->builders == NULL) {
         return FAIL(STATUS_NO_MEMORY, "no memory to search plans");
     }
-    uint64_t start = clock_now_ns();
     for (int i = 0; i < threads; i++) {
         CUDNN_TRY(cudnnCreate(&dev->builders->handles[i]));
         dev->builders->count++;
     }
-    log_verbose("%d cuDNN handles to build plans opened in %.2f s", threads,
-                clock_seconds(start, clock_now_ns()));
     return thread_pool_open(threads, &dev->builders->pool);
 }
 
@@ -383,58 +379,24 @@ enum status plan_search__run(struct cuda_device *dev, const cudnn_graph *graph,
     return status;
 }
 
-/* Without a trace where it cannot be built. */
-static void build_known(struct cuda_device *dev, const struct known_plan *known,
-                        cudnnHandle_t handle)
+enum status plan_search__recall(struct cuda_device *dev, const cudnn_graph *graph, const char *id,
+                                bool timed, struct found_plan *out)
 {
-    struct found_plan *out = known->out;
     *out = (struct found_plan){0};
-    if (!plan_config__build(graph_descriptor(known->graph), known->id, &out->config) ||
-        !plan_config__allowed(dev, known->graph, out->config.engine) ||
-        !plan_config__finalize(&out->config, handle, dev->settings.workspace_limit, &out->plan,
+    if (!plan_config__build(graph_descriptor(graph), id, &out->config) ||
+        !plan_config__allowed(dev, graph, out->config.engine) ||
+        !plan_config__finalize(&out->config, dev->cudnn, dev->settings.workspace_limit, &out->plan,
                                &out->workspace)) {
         plan_search__fini(out);
-    }
-}
-
-struct recall {
-    struct cuda_device *dev;
-    const struct known_plan *known;
-};
-
-static void recall_part(void *context, int part, int worker)
-{
-    const struct recall *recall = context;
-    if (cudaSetDevice(recall->dev->index) == cudaSuccess) {
-        build_known(recall->dev, &recall->known[part], recall->dev->builders->handles[worker]);
-    }
-}
-
-enum status plan_search__recall(struct cuda_device *dev, const struct known_plan *known, int count)
-{
-    if (count < 2) {
-        for (int i = 0; i < count; i++) {
-            build_known(dev, &known[i], dev->cudnn);
-        }
         return STATUS_OK;
     }
-    TRY(open_builders(dev));
-    thread_pool_run(dev->builders->pool, count, recall_part,
-                    &(struct recall){.dev = dev, .known = known});
-    return STATUS_OK;
-}
-
-enum status plan_search__recall_timed(struct cuda_device *dev, const struct known_plan *known)
-{
-    struct found_plan *out = known->out;
-    build_known(dev, known, dev->cudnn);
-    if (out->plan == NULL || !cuda__need_tuning(dev, cuda__tuning_need(known->graph))) {
+    if (!timed || !cuda__need_tuning(dev, cuda__tuning_need(graph))) {
         return STATUS_OK;
     }
     struct timer timer = {NULL, NULL};
     enum status status = open_timer(&timer);
     if (status == STATUS_OK) {
-        status = time_found(dev, known->graph, 0, &timer, out);
+        status = time_found(dev, graph, 0, &timer, out);
     }
     close_timer(&timer);
     if (status != STATUS_OK || out->plan == NULL) {

@@ -26,21 +26,9 @@ void plan_builders__close(struct plan_builders **builders);
 enum status plan_search__run(struct cuda_device *dev, const cudnn_graph *graph,
                              struct found_plan *out) MUST_USE;
 
-/* A plan whose id is known, to be built for a finished graph. out->plan stays NULL when it cannot be
- * built here. */
-struct known_plan {
-    const cudnn_graph *graph;
-    const char *id;
-    struct found_plan *out;
-};
-
-/* Builds plans without searching, several at a time, and times none. STATUS_NO_MEMORY, STATUS_LIMIT
- * when the system refuses threads, STATUS_DEVICE. */
-enum status plan_search__recall(struct cuda_device *dev, const struct known_plan *known,
-                                int count) MUST_USE;
-
-/* Builds one plan without searching and times it where there is memory for that. */
-enum status plan_search__recall_timed(struct cuda_device *dev,
-                                      const struct known_plan *known) MUST_USE;
+/* Builds the plan that `id` describes, without searching, and times it when `timed`. out->plan stays
+ * NULL when it cannot be built here. */
+enum status plan_search__recall(struct cuda_device *dev, const cudnn_graph *graph, const char *id,
+                                bool timed, struct found_plan *out) MUST_USE;
 
 #endif

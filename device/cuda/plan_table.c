@@ -84,17 +84,6 @@ enum status plan_table__choose(struct plan_table *plans, const char *label, uint
     return STATUS_OK;
 }
 
-void plan_table__choose_again(struct plan_table *plans, uint64_t key, const char *id, double ms)
-{
-    for (size_t i = 0; i < plans->choice_count; i++) {
-        struct plan_choice *choice = &plans->choices[i];
-        if (choice->key == key) {
-            snprintf(choice->id, sizeof choice->id, "%s", id);
-            choice->ms = ms;
-        }
-    }
-}
-
 /* The key of a graph under the settings that decide which plans are allowed. */
 uint64_t plan_table__key(const struct cuda_device *dev, const char *text)
 {

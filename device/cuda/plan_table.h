@@ -55,10 +55,7 @@ uint64_t plan_table__key(const struct cuda_device *dev, const char *text);
 struct plan_entry *plan_table__find(struct plan_table *plans, uint64_t key);
 enum status plan_table__add(struct plan_table *plans, uint64_t key, const char *id, double ms,
                             bool required, bool saved) MUST_USE;
-/* Notes that the operation of this label runs the graph by this plan. */
 enum status plan_table__choose(struct plan_table *plans, const char *label, uint64_t key,
                                const char *id, double ms) MUST_USE;
-/* Corrects what was noted of a graph whose remembered plan turned out not to work. */
-void plan_table__choose_again(struct plan_table *plans, uint64_t key, const char *id, double ms);
 
 #endif
