@@ -159,8 +159,10 @@ static void advise_loader(const struct ablation *a, const struct both_kinds *now
     const int more = more_workers(a);
     struct both_kinds changed = *now;
     char text[sizeof list->items[0].what];
-    if (job->num_workers >= 1 && more > job->num_workers && !measured->workers) {
-        scale_loader(&changed, (double)job->num_workers / more);
+    if (more >= 1 && more > job->num_workers && !measured->workers) {
+        /* Without workers the host's thread decodes as one would, and does nothing else meanwhile. */
+        scale_loader(&changed, (double)(job->num_workers > 0 ? job->num_workers : 1) / more);
+        changed.pageable.no_workers = changed.locked.no_workers = false;
         snprintf(text, sizeof text, "--num-workers %d instead of %d", more, job->num_workers);
         advise(list, best_s / seconds_of(&changed, &best), text);
     }
@@ -299,14 +301,20 @@ static void describe(const struct ablation *a, const struct both_kinds *kinds,
     with_other(now->step_s, other->step_s, beside, of_step, sizeof of_step);
     switch (bound) {
     case PREDICT_LOADER: {
+        char workers[48];
+        snprintf(workers, sizeof workers,
+                 a->job.loader.num_workers == 0   ? "%d workers, in the training's own thread"
+                 : a->job.loader.num_workers == 1 ? "%d worker"
+                                                  : "%d workers",
+                 a->job.loader.num_workers);
         const double busy = best_s > 0 ? 100 * kinds->locked.step_s / best_s : 0;
-        snprintf(text, bytes,
-                 "The loader bounds this job%s: a batch takes %.2f ms to read and decode with %d "
-                 "worker%s%s, the step %.2f ms%s, so the %s works %.0f %% of the time at best, "
-                 "whatever the flags",
-                 in, now->loader_s * 1e3, a->job.loader.num_workers,
-                 a->job.loader.num_workers == 1 ? "" : "s", of_loader, now->step_s * 1e3, of_step,
-                 on_host(a) ? "device" : "GPU", busy < 100 ? busy : 100);
+        snprintf(
+            text, bytes,
+            "The loader bounds this job%s: a batch takes %.2f ms to read and decode with %s%s, "
+            "the step %.2f ms%s, so the %s works %.0f %% of the time at best, whatever the "
+            "flags",
+            in, now->loader_s * 1e3, workers, of_loader, now->step_s * 1e3, of_step,
+            on_host(a) ? "device" : "GPU", busy < 100 ? busy : 100);
         break;
     }
     case PREDICT_COPY:
@@ -343,8 +351,9 @@ void ablate__write_diagnosis(const struct ablation *a, struct json_writer *write
     struct advice_list list = {.count = 0};
     char headline[500];
     const struct subject subject = find_subject(a);
-    ceilings_read(a->found, a->batches, false, &now.pageable);
-    ceilings_read(a->found, a->batches, true, &now.locked);
+    const bool no_workers = a->job.loader.num_workers == 0;
+    ceilings_read(a->found, a->batches, false, no_workers, &now.pageable);
+    ceilings_read(a->found, a->batches, true, no_workers, &now.locked);
     const enum predict_bound bound = bound_of(&now, &subject.flags);
     const enum predict_bound best_bound = bound_of(&now, &best);
     describe(a, &now, &subject, bound, best_bound, headline, sizeof headline);

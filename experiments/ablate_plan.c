@@ -79,8 +79,10 @@ void ablate__predict(struct ablation *a)
         prediction->known = keeps_ceilings(a, &settings);
         const struct predict_cell cell = cells_prediction(&settings);
         struct predict_ceilings own;
-        ceilings_read(a->found, a->batches, cell.pin, &own);
-        if (settings.device.spin && loader_locked_s > 0 && loader_busy_s > 0) {
+        const bool no_workers = settings.loader.num_workers == 0;
+        ceilings_read(a->found, a->batches, cell.pin, no_workers, &own);
+        /* A thread that decodes does not spin meanwhile. */
+        if (settings.device.spin && !no_workers && loader_locked_s > 0 && loader_busy_s > 0) {
             own.loader_s *= loader_busy_s / loader_locked_s;
             own.loader_quiet_s *= loader_busy_s / loader_locked_s;
         }

@@ -149,6 +149,15 @@ static double loader_beside_copies(double copying_s, double quiet_s, double copy
     return copying_s > COPIES_SET_PACE * copy_s ? copying_s : quiet_s;
 }
 
+/* Without workers the calls of the copies are between the batches. A pageable copy is made inside its
+ * call, so that nothing is decoded beside it. */
+static double decoding_beside_copies(double copying_s, double quiet_s, double copy_s, double call_s,
+                                     bool pin)
+{
+    const bool beside = pin && copying_s > COPIES_SET_PACE * copy_s;
+    return beside && copying_s - call_s > quiet_s ? copying_s - call_s : quiet_s;
+}
+
 /* Steps that differ by less are the same, measured twice. */
 #define STEPS_AGREE 1.05
 
@@ -158,7 +167,7 @@ static double step_of_kind(double own_s, double other_s)
     return agree ? (own_s + other_s) / 2 : own_s;
 }
 
-void ceilings_read(const struct json_value *ceilings, int64_t batches, bool pin,
+void ceilings_read(const struct json_value *ceilings, int64_t batches, bool pin, bool no_workers,
                    struct predict_ceilings *out)
 {
     /* What an older result lacks is taken to be the same in both kinds of memory. */
@@ -171,8 +180,11 @@ void ceilings_read(const struct json_value *ceilings, int64_t batches, bool pin,
         json_member_double(ceilings, pin ? "loader_copying_pinned_s" : "loader_copying_s", quiet_s);
     const double copy_s =
         json_member_double(ceilings, pin ? "copy_locked_s" : "copy_pageable_s", 0);
+    const double call_s =
+        json_member_double(ceilings, pin ? "call_locked_s" : "call_pageable_s", 0);
     *out = (struct predict_ceilings){
-        .loader_s = loader_beside_copies(copying_s, quiet_s, copy_s),
+        .loader_s = no_workers ? decoding_beside_copies(copying_s, quiet_s, copy_s, call_s, pin)
+                               : loader_beside_copies(copying_s, quiet_s, copy_s),
         .loader_quiet_s = quiet_s,
         .loader_spread = json_member_double(ceilings, "loader_spread", 0),
         .first_batch_s = json_member_double(ceilings, "first_batch_s", 0),
@@ -184,6 +196,7 @@ void ceilings_read(const struct json_value *ceilings, int64_t batches, bool pin,
         .call_pageable_s = json_member_double(ceilings, "call_pageable_s", 0),
         .call_locked_s = json_member_double(ceilings, "call_locked_s", 0),
         .pageable_drains = json_member_bool(ceilings, "pageable_drains", true),
+        .no_workers = no_workers,
         .slots = (int)json_member_int(ceilings, "slots", 2),
         .batches = batches,
     };

@@ -17,9 +17,9 @@
  */
 enum status ceilings_measure(const struct json_value *request, struct json_writer *answer) MUST_USE;
 
-/* The ceilings of a result as the prediction wants them, of cells with page-locked or pageable slots;
- * `batches` and `slots` too. */
-void ceilings_read(const struct json_value *ceilings, int64_t batches, bool pin,
+/* The ceilings of a result as the prediction wants them, of cells with page-locked or pageable slots,
+ * with or without workers; `batches` and `slots` too. */
+void ceilings_read(const struct json_value *ceilings, int64_t batches, bool pin, bool no_workers,
                    struct predict_ceilings *out);
 
 #endif

@@ -24,6 +24,7 @@ struct predict_ceilings {
     double call_pageable_s; /* inside the call of an asynchronous pageable copy, stream idle */
     double call_locked_s;   /* inside the call of a page-locked copy */
     bool pageable_drains;   /* behind a busy stream, that pageable call waits for the stream */
+    bool no_workers;        /* the host thread decodes too, between a step's issuing and a copy */
     int slots;              /* of the ring */
     int64_t batches;        /* an epoch */
 };
@@ -48,6 +49,12 @@ const char *predict_bound_text(enum predict_bound bound); /* "loader", "copy", .
  *                   stream: max(D, C + w + max(S, I)); otherwise max(D, I, C + S)
  *   dedicated       pageable max(D, S, C + I); page-locked blocking max(D, S, C + w + I);
  *                   page-locked non_blocking max(D, S, C, I)
+ * Without workers, decoding adds to what the host's thread does and overlaps only what the device does
+ * by itself. With c the time inside the call of the copy:
+ *   compute stream  where the host waits, C + w + max(S, D + I); otherwise max(C + S, D + c + I)
+ *   dedicated       pageable max(S, D + C + I); page-locked blocking max(S, D + C + w + I);
+ *                   page-locked non_blocking max(S, C, D + c + I, (D + c + C + S) / a)
+ * where a steps may be under way (train_loop_ahead): a batch is decoded once the a-th before it is done.
  */
 double predict_formula(const struct predict_ceilings *ceilings, const struct predict_cell *cell,
                        enum predict_bound *bound);

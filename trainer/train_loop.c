@@ -23,6 +23,11 @@ _Static_assert(TRAIN_LOOP_RING >= 2 * AHEAD_MOST + 1,
 _Static_assert((int)VERIFY_DEPTH >= (int)AHEAD_MOST,
                "a batch must be compared before its copy is overwritten");
 
+int train_loop_ahead(int slots)
+{
+    return slots < AHEAD_LEAST ? AHEAD_LEAST : slots > AHEAD_MOST ? AHEAD_MOST : slots;
+}
+
 /* --- Opening -------------------------------------------------------------------------------- */
 
 /* Copies the running statistics from the network, or with `restore` back to it. */
@@ -67,8 +72,7 @@ static enum status open_parts(train_loop *loop)
 {
     struct job *job = loop->job;
     const size_t batch = (size_t)job->settings.loader.batch_size;
-    const int slots = job->train_layout.slots;
-    loop->ahead = slots < AHEAD_LEAST ? AHEAD_LEAST : slots > AHEAD_MOST ? AHEAD_MOST : slots;
+    loop->ahead = train_loop_ahead(job->train_layout.slots);
     loop->losses = malloc((size_t)job->train_layout.batches * sizeof *loop->losses);
     if (!loop->losses) {
         return FAIL(STATUS_NO_MEMORY, "no memory for the losses of %u steps",

@@ -92,6 +92,9 @@ struct train_hooks {
     uint64_t pause_every;
 };
 
+/* Steps that may be under way at once where the ring has so many slots. */
+int train_loop_ahead(int slots);
+
 /* Makes rings and events for an open training job, and what settings.verify_batches and dump_batches
  * ask for. *hooks is copied; NULL: none. STATUS_NO_MEMORY, STATUS_LIMIT, STATUS_DEVICE. */
 enum status train_loop_open(struct job *job, const struct train_hooks *hooks,

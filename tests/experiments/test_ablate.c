@@ -309,6 +309,37 @@ START_TEST(test_loader_bound)
 }
 END_TEST
 
+/* Without workers decoding, some 6 ms a batch, follows the copies of 10 and 2 ms wherever the host waits for
+ * them, and is beside the step of 2 ms alone. */
+START_TEST(test_without_workers)
+{
+    TIMED_TEST();
+    ck_assert_int_eq(run("synth %s/large --images 96 --val-images 10 --size 192 --quiet", folder),
+                     0);
+    ck_assert_int_eq(run("ablate --quiet --data %s/large --device host --model probe --settle 0.05 "
+                         "--ceiling-seconds 0.3 --num-workers 0 --epochs 6 --rounds 3 --size 16 "
+                         "--batch-size 16 --prefetch 2 --cells default,pin,both,both+stream "
+                         "--simulate 0.0013,0.0065,2 --overwrite --out %s/out",
+                         folder, folder),
+                     0);
+    result *file = open_result();
+    const struct result_view *view = result_read_view(file);
+    check_predictions(view, 0.1);
+    ck_assert_str_eq(diagnosis_of(view, "best_bound"), "loader");
+    const struct json_value *advice = json_member(json_member(view->root, "diagnosis"), "advice");
+    struct system_facts facts;
+    system_read_facts(&facts);
+    bool workers = facts.cpus_allowed < 4; /* one alone would decode no faster */
+    for (size_t i = 0; i < advice->count; i++) {
+        const char *what = json_member_string(&advice->items[i], "what", "");
+        workers = workers || strstr(what, "instead of 0");
+    }
+    ck_assert_msg(workers, "the advice does not name workers");
+    result_close(&file);
+    clean_up();
+}
+END_TEST
+
 /* A step of 30 ms in place of the model's, which takes no time here. */
 START_TEST(test_emulated_step)
 {
@@ -766,6 +797,7 @@ int main(void)
                                   test_balanced,
                                   test_pinning_hurts,
                                   test_loader_bound,
+                                  test_without_workers,
                                   test_emulated_step,
                                   test_accounting,
                                   test_timeline,

@@ -130,7 +130,7 @@ END_TEST
 
 /* --- Reading ceilings ----------------------------------------------------------------------- */
 
-static struct predict_ceilings ceilings_of(const char *members, bool pin)
+static struct predict_ceilings ceilings_with(const char *members, bool pin, bool no_workers)
 {
     char text[400];
     json_document *document = NULL;
@@ -138,10 +138,34 @@ static struct predict_ceilings ceilings_of(const char *members, bool pin)
     snprintf(text, sizeof text, "{\"loader_s\":3,%s\"copy_pageable_s\":10,\"copy_locked_s\":1}",
              members);
     ck_assert_int_eq(json_parse(text, strlen(text), &document), STATUS_OK);
-    ceilings_read(json_root(document), 7, pin, &out);
+    ceilings_read(json_root(document), 7, pin, no_workers, &out);
     json_document_destroy(&document);
     return out;
 }
+
+static struct predict_ceilings ceilings_of(const char *members, bool pin)
+{
+    return ceilings_with(members, pin, false);
+}
+
+/* What the loader took beside copies holds their calls, where it runs in the thread that makes them. */
+START_TEST(test_ceilings_without_workers)
+{
+    const char *all = "\"loader_pinned_s\":2,\"loader_copying_s\":12.8,\"call_pageable_s\":9.5,"
+                      "\"loader_copying_pinned_s\":2.7,\"call_locked_s\":0.25,\"step_s\":5,";
+    struct predict_ceilings in = ceilings_with(all, false, true);
+    ck_assert(in.no_workers);
+    /* Nothing is decoded beside a pageable copy. */
+    ck_assert_double_eq(in.loader_s, 3);
+    in = ceilings_with(all, true, true);
+    ck_assert_double_eq_tol(in.loader_s, 2.45, 1e-12);
+    ck_assert_double_eq(in.loader_quiet_s, 2);
+    ck_assert(!ceilings_with(all, true, false).no_workers);
+    /* Copies that set the pace hide it. */
+    in = ceilings_with("\"loader_pinned_s\":0.5,\"loader_copying_pinned_s\":1.02,", true, true);
+    ck_assert_double_eq(in.loader_s, 0.5);
+}
+END_TEST
 
 /* Each cell has the loader and the step of its own kind of memory. Copies slow the loader down; where
  * they set the pace, its own time is what it has without them. */
@@ -400,10 +424,18 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {
-        test_budget,     test_budget_of_a_small_set, test_batch_bytes,
-        test_spread,     test_ceilings_of_each_kind, test_loader_bound,
-        test_copy_bound, test_compute_bound,         test_host_bound,
-        test_balanced,   test_a_cell_is_spoken_of,   test_what_is_measured_is_not_advised};
+    const TTest *const tests[] = {test_budget,
+                                  test_budget_of_a_small_set,
+                                  test_batch_bytes,
+                                  test_spread,
+                                  test_ceilings_of_each_kind,
+                                  test_ceilings_without_workers,
+                                  test_loader_bound,
+                                  test_copy_bound,
+                                  test_compute_bound,
+                                  test_host_bound,
+                                  test_balanced,
+                                  test_a_cell_is_spoken_of,
+                                  test_what_is_measured_is_not_advised};
     return check_run("ablate_plan", tests, sizeof tests / sizeof tests[0], 0);
 }
