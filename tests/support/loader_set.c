@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+
 uint8_t loader_set_pixel(int sample, size_t at)
 {
     uint32_t x = (uint32_t)sample * 2654435761U + (uint32_t)at * 40503U + 12345U;
@@ -114,6 +116,27 @@ void loader_set_close(struct loader_set *set)
     device_close(&set->dev);
     dataset_close(&set->set);
     ck_assert_int_eq(nftw(set->folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS), 0);
+}
+
+loader *loader_set_open_loader(const struct loader_set *set, const struct loader_settings *settings)
+{
+    loader *l = NULL;
+    ck_assert_msg(loader_open(settings, set->set, set->dev, set->stream, &l) == STATUS_OK, "%s",
+                  status_message());
+    return l;
+}
+
+void loader_set_await_read(const struct loader_set *set, loader *l, uint64_t images)
+{
+    struct loader_counters counters;
+    unsigned char file[512];
+    uint64_t wanted = images * loader_set_encode(set, 0, file);
+    uint64_t until = clock_now_ns() + UINT64_C(20000000000);
+    do {
+        clock_sleep_ns(1000000);
+        loader_read_counters(l, &counters);
+    } while (counters.bytes_read < wanted && clock_now_ns() < until);
+    ck_assert_uint_eq(counters.bytes_read, wanted);
 }
 
 void loader_set_settings(const struct loader_set *set, struct loader_settings *settings)

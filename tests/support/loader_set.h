@@ -46,6 +46,13 @@ void loader_set_remove_files(const struct loader_set *set);
 /* Defaults for this set: its size, the whole image, two workers, no shuffling, batches of 4. */
 void loader_set_settings(const struct loader_set *set, struct loader_settings *settings);
 
+/* Opens a loader over the set; a failure is a failed check. */
+loader *loader_set_open_loader(const struct loader_set *set,
+                               const struct loader_settings *settings);
+
+/* Waits until the workers have read so many images; nothing says how long that may take. */
+void loader_set_await_read(const struct loader_set *set, loader *l, uint64_t images);
+
 /* One batch as the device had it. */
 struct seen_batch {
     int n, good;
