@@ -459,10 +459,11 @@ START_TEST(test_nothing_is_written_among_the_images)
     data_files_touch("file.pack");
     check_output("file.pack", "run", STATUS_OK);
     struct dataset_settings settings = settings_for("divided/train");
-    settings.val_data = strdup(data_files_path("classes"));
+    char *val_data = strdup(data_files_path("classes"));
+    settings.val_data = val_data;
     ck_assert_int_eq(dataset_check_output(&settings, "--out", data_files_path("classes/c")),
                      STATUS_USAGE);
-    free((char *)settings.val_data);
+    free(val_data);
 }
 END_TEST
 
