@@ -7,7 +7,7 @@
 #
 # From the environment:
 #   PINLINE   the program (build/pinline)
-#   CIFAR     CIFAR-10 as JPEG in train/<class>/
+#   CIFAR     CIFAR-10 as JPEG in train/<class>/; what wants images is left out without them
 #   PHOTOS    photographs in train/<class>/; accuracy wants test/<class>/ too
 #   PEERS     folder with decode_torch.py and article_torch.py; without it their columns read -
 #   CELLS     what train measures: photo4 photo16 small packed cached; all by default
@@ -18,11 +18,12 @@
 #             workers, twice that for more, 25600 small ones): whole batches, as many for each worker
 #   STEPS, MEMORY_EPOCHS, SIZES, SEEDS, ACCURACY_EPOCHS, SECONDS_EACH, DEVICE, CANDIDATES   to shorten it,
 #             or to try it without a GPU
+#             (CANDIDATES matters where PLANS has no plans: plans.json beside this is for one kind of machine)
 #   PLANS     file with cuDNN plans of earlier runs (OUT/plans.json, which begins as plans.json beside this)
 #   LIMIT     seconds that one run may take (120): what takes longer reads - in the table
 #   OUT       where results are left (build/measured)
 # shellcheck disable=SC2317  # the parts are called by name
-set -u
+set -u -o pipefail
 cd "$(dirname "$0")/../.." || exit 1
 : "${PINLINE:=build/pinline}" "${CIFAR:=}" "${PHOTOS:=}" "${PEERS:=}" "${OUT:=build/measured}"
 : "${CELLS:=photo4 photo16 small packed cached}" "${MANY:=$(nproc)}" "${ROUNDS:=3}" "${SECONDS_EACH:=0.6}"
@@ -31,13 +32,15 @@ cd "$(dirname "$0")/../.." || exit 1
 : "${CANDIDATES:=8}" "${PLANS:=$OUT/plans.json}" "${LIMIT:=120}"
 parts=("$@")
 [ $# -gt 0 ] || parts=(photo png small workers train memory)
-scratch=$(mktemp -d) || exit 1
-trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$scratch"' EXIT
-mkdir -p "$OUT"
-[ -z "$CIFAR" ] || CIFAR=$(realpath "$CIFAR")
-[ -z "$PHOTOS" ] || PHOTOS=$(realpath "$PHOTOS")
 # shellcheck source=tests/gpu/common.sh
 . tests/gpu/common.sh
+only photo png small workers train memory accuracy
+images CIFAR
+images PHOTOS
+scratch=$(mktemp -d) || exit 1
+trap finish EXIT
+mkdir -p "$OUT"
+rm -f "$OUT/loader.txt"
 known_plans "$PLANS"
 rows=$scratch/rows
 log=$OUT/loader.log
@@ -60,9 +63,12 @@ complain() {
     printf 'FAILED: %s, see %s\n' "$1" "$log" | tee -a "$scratch/failures" >&2
 }
 
-# present DIR: whether it holds images to train on.
-present() {
-    [ -d "$1/train" ] || { printf 'left out: there is no folder %s/train\n' "$1"; return 1; }
+# told WHAT PROGRAM [ARG...]: what the program prints, nothing where it fails.
+told() {
+    local what=$1 text
+    shift
+    text=$("$@" 2>>"$log") || { complain "$what"; return 1; }
+    printf '%s\n' "$text"
 }
 
 # --- Figures ----------------------------------------------------------------------------------
@@ -102,9 +108,8 @@ except (ValueError, KeyError, IndexError, TypeError):
 
 # decoder DATA SIZE: decoding rates of one core as JSON. The rows are picked by rate_of.
 decoder() {
-    timeout --foreground "$LIMIT" "$PINLINE" bench decode --data "$1" --val-fraction 0 --size "$2" \
-        --seconds "$SECONDS_EACH" --json 2>>"$log" ||
-        complain "bench decode $1"
+    told "bench decode $1" limited "$PINLINE" bench decode --data "$1" --val-fraction 0 --size "$2" \
+        --seconds "$SECONDS_EACH" --json
 }
 
 # rate_of KIND whole|size: of the fastest library in a decoder's JSON, stb aside, which is for
@@ -115,10 +120,12 @@ rate_of() {
 }
 
 opencv() {
-    [ -n "$PEERS" ] || return 0
-    peer decode_torch.py --data "$1" --n "$2" 2>>"$log" | tee -a "$peers_log" |
-        awk '$2 == "opencv" { print $3; found = 1 } END { exit !found }' ||
-        complain decode_torch.py
+    [ -z "$PEERS" ] || told decode_torch.py opencv_rates "$@"
+}
+
+opencv_rates() {
+    peer decode_torch.py --data "$1" --n "$2" | tee -a "$peers_log" |
+        awk '$2 == "opencv" { print $3; found = 1 } END { exit !found }'
 }
 
 # loader DATA WORKERS [OPTION...]: images a second of the loader alone. Nothing is copied to a device.
@@ -126,8 +133,8 @@ opencv() {
 loader() {
     local data=$1 workers=$2
     shift 2
-    timeout --foreground "$LIMIT" "$PINLINE" bench loader --data "$data" --val-fraction 0 --num-workers "$workers" \
-        --device host --seconds 1 --json "$@" 2>>"$log" >"$scratch/loader.json" || complain "bench loader $data"
+    told "bench loader $data" limited "$PINLINE" bench loader --data "$data" --val-fraction 0 \
+        --num-workers "$workers" --device host --seconds 1 --json "$@" >"$scratch/loader.json"
     from_json "'{1:3} workers to {0}: {2[images_per_s]:.0f} images/s; an image: reading {2[read_us]:.1f} us, '
         'decoding {2[decode_us]:.1f}, copying {2[write_us]:.1f}, CPU {2[cpu_us]:.1f}'.format(
         d['size'], d['rows'][-1]['workers'], d['rows'][-1])" <"$scratch/loader.json" >>"$scratch/stages"
@@ -137,8 +144,8 @@ loader() {
 # device_only SIZE PRECISION CLASSES: samples a second with the batch kept on the device.
 device_only() {
     local file=$scratch/step-$1-$2
-    [ -s "$file" ] || { timeout --foreground "$LIMIT" "$PINLINE" bench step --size "$1" --precision "$(precision_here "$2")" --classes "$3" \
-        --batch-size 64 --steps "$STEPS" "${device[@]}" --json 2>>"$log" || complain "bench step"; } |
+    [ -s "$file" ] || told "bench step" limited "$PINLINE" bench step --size "$1" \
+        --precision "$(precision_here "$2")" --classes "$3" --batch-size 64 --steps "$STEPS" "${device[@]}" --json |
         from_json "d['samples_per_s_median']" >"$file"
     cat "$file"
 }
@@ -160,7 +167,7 @@ at_once() {
     wait
     for ((i = 0; i < MANY; i++)); do
         rate_of JPEG size <"$scratch/at-once-$i"
-    done | awk '{ sum += $1 } END { print sum }'
+    done | awk '$1 == "-" { failed = 1 } { sum += $1 } END { print failed || !NR ? "-" : sum }'
 }
 
 # train NAME DATA SIZE PRECISION WORKERS IMAGES [OPTION...]: the median rate of the epochs but the
@@ -169,10 +176,10 @@ train() {
     local name=$1 data=$2 size=$3 precision=$4 workers=$5 images=$6 run=$OUT/loader-$1
     shift 6
     rm -rf "$run"
-    timeout --foreground "$LIMIT" "$PINLINE" train --data "$data" --val-fraction 0 --model smallcnn --size "$size" \
+    limited "$PINLINE" train --data "$data" --val-fraction 0 --model smallcnn --size "$size" \
         --precision "$(precision_here "$precision")" --batch-size 64 --num-workers "$workers" --limit-samples "$images" --epochs "$EPOCHS" \
         --eval-every 0 --no-prefetch-epochs --pin-memory --non-blocking --copy-stream dedicated \
-        "${device[@]}" --quiet --out "$run" "$@" >>"$log" 2>&1 || complain "train $name"
+        "${device[@]}" --quiet --out "$run" "$@" >>"$log" 2>&1 || { complain "train $name"; echo -; return; }
     epochs "$run" | awk 'NR > 1 { print $2 }' | median
 }
 
@@ -184,13 +191,16 @@ epochs() {
 
 # pytorch DATA SIZE WORKERS IMAGES [OPTION...]: the median epoch of article_torch.py with both flags.
 pytorch() {
+    [ -z "$PEERS" ] || told article_torch.py pytorch_rate "$@"
+}
+
+pytorch_rate() {
     local data=$1 size=$2 workers=$3 images=${PEER_IMAGES:-$4}
     shift 4
-    [ -n "$PEERS" ] || return 0
     peer article_torch.py --data "$data/train" --size "$size" --workers "$workers" \
-        --limit "$images" --rounds "$PEER_ROUNDS" --arms 3 "$@" 2>>"$log" | tee -a "$peers_log" |
+        --limit "$images" --rounds "$PEER_ROUNDS" --arms 3 "$@" | tee -a "$peers_log" |
         awk '{ for (i = 1; i < NF; i++) if ($i == "median") { print $(i + 1); found = 1 } }
-            END { exit !found }' || complain article_torch.py
+            END { exit !found }'
 }
 
 enough_photos() {
@@ -208,7 +218,7 @@ count_classes() {
 photo() {
     local round count whole size crop peer
     part "photographs to 224, one core"
-    present "$PHOTOS" || return 0
+    present PHOTOS || return 0
     count=$(find -L "$PHOTOS/train" -type f | wc -l)
     for ((round = 0; round < ROUNDS; round++)); do
         decoder "$PHOTOS" 224 >"$scratch/decode.json"
@@ -246,7 +256,7 @@ one_core_rounds() {
 png() {
     local whole size peer
     part "256x256 PNG, one core"
-    check "$PINLINE" synth "$scratch/png" --images 200 --val-images 0 --size 256 --format png --quiet
+    check limited "$PINLINE" synth "$scratch/png" --images 200 --val-images 0 --size 256 --format png --quiet
     one_core_rounds png PNG "$scratch/png" 224 200
     row 30 "256x256 PNG, one core" "$whole" "OpenCV's decode" "$peer" 1.0 - -
     row 31 "the same to 224" "$size" "OpenCV's decode" "$peer" - "the full decode" "$whole"
@@ -255,7 +265,7 @@ png() {
 small() {
     local whole size peer
     part "32x32 JPEG, one core"
-    present "$CIFAR" || return 0
+    present CIFAR || return 0
     one_core_rounds small JPEG "$CIFAR" 32 2000
     row 40 "32x32 JPEG, one core" "$size" "OpenCV's decode" "$peer" 1.4 "libjpeg-turbo's full decode" "$whole"
 }
@@ -264,7 +274,7 @@ small() {
 workers() {
     local round one many target limit
     part "the loader alone, $MANY workers and 1"
-    present "$PHOTOS" && present "$CIFAR" || return 0
+    present PHOTOS && present CIFAR || return 0
     enough_photos
     target=$(times "$MANY" 0.8125)
     rm -f "$scratch/stages"
@@ -327,10 +337,10 @@ small_files() {
 
 # A packed set holds the training images alone here.
 packed() {
-    check "$PINLINE" pack "$CIFAR/train" "$scratch/encoded.pack" --quiet
+    check limited "$PINLINE" pack "$CIFAR/train" "$scratch/encoded.pack" --quiet
     small_row 90 "the same, packed" "$(train packed "$scratch/encoded.pack" 32 tf32 4 "$SMALL_IMAGES")" 12 \
         "$(one_core "$CIFAR" 32 JPEG)"
-    check "$PINLINE" pack "$CIFAR/train" "$scratch/decoded.pack" --decoded --size 32 --quiet
+    check limited "$PINLINE" pack "$CIFAR/train" "$scratch/decoded.pack" --decoded --size 32 --quiet
     small_row 91 "the same, packed as pixels" \
         "$(train packed-pixels "$scratch/decoded.pack" 32 tf32 4 "$SMALL_IMAGES")" 12 -
 }
@@ -352,10 +362,10 @@ train_cells() {
     for cell in $CELLS; do
         part "training: $cell"
         case $cell in
-        photo4 | photo16 | cached) ! present "$PHOTOS" || "$cell" ;;
-        small) ! present "$CIFAR" || small_files ;;
-        packed) ! present "$CIFAR" || packed ;;
-        *) check false "unknown cell $cell" ;;
+        photo4 | photo16 | cached) ! present PHOTOS || "$cell" ;;
+        small) ! present CIFAR || small_files ;;
+        packed) ! present CIFAR || packed ;;
+        *) fail "there is no cell $cell" ;;
         esac
     done
 }
@@ -364,7 +374,7 @@ train_cells() {
 memory() {
     local run=$OUT/loader-memory pid seen kib rss begun=$SECONDS
     part "resident memory over $MEMORY_EPOCHS epochs"
-    present "$CIFAR" || return 0
+    present CIFAR || return 0
     rm -rf "$run"
     "$PINLINE" train --data "$CIFAR" --model smallcnn --size 32 --precision "$(precision_here tf32)" --batch-size 64 --num-workers 4 \
         --limit-samples "$((SMALL_IMAGES < 6400 ? SMALL_IMAGES : 6400))" --epochs "$MEMORY_EPOCHS" \
@@ -378,7 +388,7 @@ memory() {
         [ $((SECONDS - begun)) -lt "$LIMIT" ] || kill "$pid" 2>/dev/null
         sleep 0.02
     done
-    wait "$pid" || complain "train memory"
+    wait "$pid" || { complain "train memory"; : >"$scratch/memory"; }
     # The highest reading while epochs 5 and 6 run, and in the last two.
     rss=$(awk -v last="$MEMORY_EPOCHS" '
         $1 >= 5 && $1 <= 6 && $2 > early { early = $2 }
@@ -392,8 +402,8 @@ memory() {
 # difference SIZE: of the pixels of PHOTOS, decoded at the fastest scale and at full scale. Both are
 # packed as pixels: data/README.md describes the file.
 difference() {
-    "$PINLINE" pack "$PHOTOS" "$scratch/scaled.pack" --decoded --size "$1" --overwrite --quiet &&
-        "$PINLINE" pack "$PHOTOS" "$scratch/exact.pack" --decoded --size "$1" --exact-decode --overwrite --quiet &&
+    limited "$PINLINE" pack "$PHOTOS" "$scratch/scaled.pack" --decoded --size "$1" --overwrite --quiet &&
+        limited "$PINLINE" pack "$PHOTOS" "$scratch/exact.pack" --decoded --size "$1" --exact-decode --overwrite --quiet &&
         python3 - "$1" "$scratch/scaled.pack" "$scratch/exact.pack" <<'PY'
 import collections, operator, struct, sys
 def pixels(name):
@@ -422,10 +432,10 @@ learn() {
     local plans=()
     [ "$way" = scaled ] || set -- "$@" --exact-decode
     [ "$DEVICE" = host ] || plans=(--plan-cache "$OUT/plans-accuracy.json" --plan-candidates 1 --precision bf16)
-    timeout --foreground "$LIMIT" "$PINLINE" train --data "$data" --model smallcnn --size "$size" --epochs "$epochs" --seed "$seed" \
+    limited "$PINLINE" train --data "$data" --model smallcnn --size "$size" --epochs "$epochs" --seed "$seed" \
         --batch-size 64 --num-workers 2 --cache decoded --eval-every "$epochs" --lr 0.1 --flip \
         --device "$DEVICE" "${plans[@]}" --overwrite --quiet --out "$scratch/$way-$seed" "$@" >>"$log" 2>&1 ||
-        complain "train $way $seed"
+        { complain "train $way $seed"; rm -rf "$scratch/$way-$seed"; }
 }
 
 # compare_ways NAME DATA SIZE EPOCHS [OPTION...]: both ways from the same seeds, all side by side but the
@@ -444,7 +454,7 @@ compare_ways() {
         done
     done
     wait "${pids[@]}"
-    python3 - "$name" "$scratch" "$SEEDS" <<'PY'
+    check python3 - "$name" "$scratch" "$SEEDS" <<'PY'
 import csv, statistics, sys
 name, folder, seeds = sys.argv[1], sys.argv[2], range(1, int(sys.argv[3]) + 1)
 def last(way, seed, column):
@@ -467,14 +477,14 @@ PY
 accuracy() {
     local size epochs
     part "scaled and exact decoding of JPEG"
-    if present "$PHOTOS"; then
+    if present PHOTOS; then
         for size in $SIZES; do
             check difference "$size"
         done
         epochs=${ACCURACY_EPOCHS:-40}
         compare_ways "photographs to 192, $epochs epochs" "$PHOTOS" 192 "$epochs"
     fi
-    if present "$CIFAR"; then
+    if present CIFAR; then
         epochs=${ACCURACY_EPOCHS:-8}
         compare_ways "CIFAR JPEG to 16, $epochs epochs" "$CIFAR" 16 "$epochs" --limit-samples "$SMALL_IMAGES"
     fi
@@ -485,8 +495,9 @@ accuracy() {
 table() {
     printf '\n'
     sort -t $'\t' -k 1,1n "$rows" | awk -F '\t' '
-        function show(x) { return x == "-" ? x : x >= 100 ? sprintf("%.0f", x) : sprintf("%.1f", x) }
-        function share(a, b) { return a == "-" || b == "-" || b == 0 ? "-" : sprintf("%.3f", a / b) }
+        function known(x) { return x ~ /^[0-9]/ }
+        function show(x) { return !known(x) ? "-" : x >= 100 ? sprintf("%.0f", x) : sprintf("%.1f", x) }
+        function share(a, b) { return !known(a) || !known(b) || b + 0 == 0 ? "-" : sprintf("%.3f", a / b) }
         function met(ratio, target) {
             if (ratio == "-" || target == "-") return ""
             if (target ~ /^</) return ratio + 0 < substr(target, 2) + 0 ? "yes" : "NO"
@@ -502,17 +513,25 @@ table() {
     printf 'batch 64, no batch read before its epoch begins; tf32 because PyTorch convolves in TF32 unless told otherwise.\n'
 }
 
-for name in "${parts[@]}"; do
-    case $name in
-    accuracy | photo | png | small | workers | memory) "$name" ;;
-    train) train_cells ;;
-    *)
-        printf 'unknown part %s\n' "$name"
-        exit 2
-        ;;
-    esac
-done
-[ ! -s "$scratch/failures" ] || failed=1
-[ ! -s "$rows" ] || table | tee "$OUT/loader.txt"
-printf '\nall: %d s, %s\n' "$SECONDS" "$([ "$failed" -eq 0 ] && echo ok || echo FAILED)"
-exit "$failed"
+all_parts() {
+    for name in "${parts[@]}"; do
+        if [ "$name" = train ]; then train_cells; else "$name"; fi
+    done
+    [ ! -s "$scratch/failures" ] || failed=1
+    exit "$failed"
+}
+
+# The table has what was measured, however the script ends.
+finish() {
+    local status=$?
+    end_group
+    if [ -s "$rows" ]; then
+        table >"$OUT/loader.txt" || status=1
+        cat "$OUT/loader.txt"
+    fi
+    rm -rf "$scratch"
+    printf '\nall: %d s, %s\n' "$SECONDS" "$([ "$status" -eq 0 ] && echo ok || echo FAILED)"
+    exit "$status"
+}
+
+in_group all_parts
