@@ -5,39 +5,46 @@
 #
 # From the environment:
 #   PINLINE   the program (build/pinline)
-#   CIFAR     CIFAR-10 as JPEG in train/<class>/ and test/<class>/
+#   CIFAR     CIFAR-10 as JPEG in train/<class>/ and test/<class>/; what wants images is left out without them
 #   PHOTOS    photographs in train/<class>/ (and test/<class>/)
 #   PEERS     folder with step_torch.py and article_torch.py; without it PyTorch is not measured
-#   MODELS, CANDIDATES, ROUNDS, WORKERS, SECONDS_EACH, PEER_ROUNDS   to shorten or lengthen it
+#   MODELS, CANDIDATES, ROUNDS, WORKERS, SECONDS_EACH, PEER_ROUNDS   to shorten or lengthen it (CANDIDATES
+#             matters where OUT/plans.json, which begins as plans.json beside this, has no plans: on other machines)
+#   LIMIT     seconds that one of PyTorch's runs may take (600)
 #   OUT       where results are left (build/measured)
 # shellcheck disable=SC2317  # the parts are called by name
-set -u
+set -u -o pipefail
 cd "$(dirname "$0")/../.." || exit 1
 : "${PINLINE:=build/pinline}" "${CIFAR:=}" "${PHOTOS:=}" "${PEERS:=}" "${OUT:=build/measured}"
 : "${ROUNDS:=2}" "${WORKERS:=4 16}" "${PEER_ROUNDS:=2}" "${MODELS:=smallcnn,resnet18}" "${CANDIDATES:=8}" "${SECONDS_EACH:=0.7}"
 parts=("$@")
 [ $# -gt 0 ] || parts=(right same faults poison learn copies step cells)
-scratch=$(mktemp -d) || exit 1
-trap 'rm -rf "$scratch"' EXIT
-mkdir -p "$OUT"
-cache=$OUT/plans.json
 # shellcheck source=tests/gpu/common.sh
 . tests/gpu/common.sh
+only right same faults poison learn copies step cells
+images CIFAR
+images PHOTOS
+scratch=$(mktemp -d) || exit 1
+trap 'end_group; rm -rf "$scratch"' EXIT
+mkdir -p "$OUT"
+cache=$OUT/plans.json
 known_plans "$cache"
 
 right() {
     part "gradients and losses against PyTorch"
-    "$PINLINE" synth "$scratch/set" --images 3300 --val-images 10 --size 64 --quiet
+    check "$PINLINE" synth "$scratch/set" --images 3300 --val-images 10 --size 64 --quiet
     check python3 tests/gpu/compare_torch.py --data "$scratch/set" --pinline "$PINLINE" \
         --models "$MODELS" --plan-cache "$cache" --plan-candidates "$CANDIDATES"
 }
 
 same() {
     part "the same bits in every cell, by pinning, blocking, stream and workers"
+    rm -f "$OUT/same/result.json"
+    present CIFAR || return 0
     check "$PINLINE" ablate --data "$CIFAR" --limit-samples 6400 --epochs 1 --rounds 2 --settle 0.1 \
         --ceiling-seconds 0.1 --copy-stream both --axis num-workers=1,4,16 --overwrite --quiet \
         --out "$OUT/same" --plan-cache "$cache" --plan-candidates "$CANDIDATES"
-    python3 - "$OUT/same/result.json" <<'PY'
+    check python3 - "$OUT/same/result.json" <<'PY'
 import json, sys
 result = json.load(open(sys.argv[1]))
 runs = [run for cell in result["cells"] for run in cell["rounds"]]
@@ -54,6 +61,7 @@ PY
 faults() {
     local fault program stream status
     part "planted faults against --verify-batches"
+    present PHOTOS || return 0
     many_photos 10
     while read -r fault stream; do
         program=$PINLINE
@@ -71,7 +79,7 @@ faults() {
         printf '%-8s %-9s exit status %d %s\n' "$fault" "$stream" "$status" \
             "$(tail -n 1 "$scratch/$fault.out" | cut -c1-200)"
         if [ "$fault" = NONE ] && [ "$status" -ne 0 ] || [ "$fault" != NONE ] && [ "$status" -ne 5 ]; then
-            failed=1
+            fail "$fault $stream"
         fi
     done <<'END'
 NONE compute
@@ -88,7 +96,7 @@ poison() {
     part "training from poisoned memory"
     make -s -j"$(nproc)" ${DEPS:+DEPS="$DEPS"} BUILD="$scratch/poison" CPPFLAGS=-DPINLINE_POISON \
         >"$scratch/poison.log" 2>&1 || cat "$scratch/poison.log"
-    "$PINLINE" synth "$scratch/few" --images 180 --val-images 40 --size 64 --quiet
+    check "$PINLINE" synth "$scratch/few" --images 180 --val-images 40 --size 64 --quiet
     for model in smallcnn resnet18; do
         for program in "$PINLINE" "$scratch/poison/pinline"; do
             check "$program" train --data "$scratch/few" --model "$model" --precision bf16 --epochs 3 --size 64 \
@@ -97,12 +105,14 @@ poison() {
             sha256sum <"$scratch/run/last.safetensors"
         done >"$scratch/hashes"
         sed "s/^/$model /" "$scratch/hashes"
-        [ "$(sort -u "$scratch/hashes" | wc -l)" -eq 1 ] || failed=1
+        [ "$(sort -u "$scratch/hashes" | wc -l)" -eq 1 ] || fail "$model trains to other bits"
     done
 }
 
 learn() {
     part "smallcnn on CIFAR-10 as JPEG, 10 epochs, bf16"
+    rm -f "$OUT/cifar/metrics.csv"
+    present CIFAR || return 0
     check "$PINLINE" train --data "$CIFAR" --model smallcnn --precision bf16 --epochs 10 --batch-size 128 \
         --lr 0.1 --augment crop --flip --label-smoothing 0.1 --pin-memory --non-blocking --overwrite \
         --out "$OUT/cifar" --plan-cache "$cache" --plan-candidates "$CANDIDATES"
@@ -111,18 +121,21 @@ learn() {
 # Copies of 38.5 MB a batch (floats at 224, decoded in memory) beside the step of probe, which is about as
 # long, and beside an emulated step of 2 ms, of which they are a third.
 copies() {
-    many_photos 40
     local name
+    rm -f "$OUT"/copies-{probe,emulated}{/result.json,.txt}
+    part "copies of floats at 224, decoded in memory"
+    present PHOTOS || return 0
+    many_photos 40
     for name in probe emulated; do
         local flags='--model probe'
         [ "$name" = probe ] || flags='--step-ms 2'
-        part "copies of floats at 224, decoded in memory: $name"
+        part "$name"
         # shellcheck disable=SC2086  # flags are several words
         check "$PINLINE" ablate --data "$photo_set" --val-fraction 0 --size 224 --transfer f32 --cache decoded \
             $flags --cells default,pin,both,both+stream --rounds 2 --seconds 1 --settle 0.5 --ceiling-seconds 0.5 \
             --overwrite --out "$OUT/copies-$name" --plan-cache "$cache" --plan-candidates "$CANDIDATES" \
             >"$OUT/copies-$name.txt"
-        python3 - "$OUT/copies-$name/result.json" <<'PY'
+        check python3 - "$OUT/copies-$name/result.json" <<'PY'
 import json, sys
 result = json.load(open(sys.argv[1]))
 alone = result["ceilings"]["copy_locked_quiet_s"]
@@ -143,6 +156,7 @@ PY
 step() {
     part "the step alone, one batch kept on the device"
     local size batch precision model steps
+    rm -f "$OUT"/step{,-ops,-torch}.txt "$OUT/step-torch.log"
     while read -r model size batch precision steps; do
         check "$PINLINE" bench step --model "$model" --size "$size" --batch-size "$batch" \
             --precision "$precision" --steps "$steps" --plan-cache "$cache" --plan-candidates "$CANDIDATES"
@@ -164,7 +178,7 @@ END
     bench=$(dirname "$PINLINE")/release/tests/gpu/bench_ops
     if [ -x "$bench" ]; then
         ("$bench" bf16 smallcnn-32 512 "$cache" && "$bench" bf16 smallcnn-224 64 "$cache") >"$OUT/step-ops.txt" ||
-            failed=1
+            fail "$bench"
         grep -E '^==.*sum' "$OUT/step-ops.txt"
     else
         printf 'not built: make gpu-tests\n'
@@ -175,9 +189,9 @@ END
         (peer step_torch.py --modes compile --sizes 32:64 &&
             peer step_torch.py --model resnet18 --sizes 224:256 --modes bf16,tf32 &&
             peer step_torch.py --modes bf16,tf32) 2>"$OUT/step-torch.log" |
-            grep --line-buffered samples/s | tee "$OUT/step-torch.txt"
+            grep --line-buffered samples/s | tee "$OUT/step-torch.txt" || fail "PyTorch's step, see $OUT/step-torch.log"
     fi
-    python3 - "$OUT" <<'PY'
+    check python3 - "$OUT" <<'PY'
 import os, re, sys
 def lines(name):
     path = os.path.join(sys.argv[1], name)
@@ -212,16 +226,19 @@ PY
 # Few workers with the precision that PyTorch has by default (TF32 in convolutions), many with bfloat16.
 cells() {
     local workers precision peer_flags
+    part "eight cells, few workers and many"
+    rm -f "$OUT"/{photos,cifar}-[0-9]*/result.json "$OUT"/{photos,cifar,torch}-[0-9]*.{txt,log}
+    present PHOTOS && present CIFAR || return 0
     many_photos 10
     for workers in $WORKERS; do
         precision=tf32 peer_flags=
         [ "$workers" -lt 8 ] || precision=bf16 peer_flags='--amp --channels-last'
-        part "eight cells: photographs at 224, $workers workers, $precision"
+        part "photographs at 224, $workers workers, $precision"
         check "$PINLINE" ablate --data "$photo_set" --val-fraction 0 --size 224 --num-workers "$workers" \
             --precision "$precision" --rounds "$ROUNDS" --seconds "$SECONDS_EACH" --settle 0.5 \
             --ceiling-seconds 0.3 --copy-stream both --overwrite --out "$OUT/photos-$workers" \
             --plan-cache "$cache" --plan-candidates "$CANDIDATES" >"$OUT/photos-$workers.txt"
-        part "eight cells: CIFAR at 32, $workers workers, $precision"
+        part "CIFAR at 32, $workers workers, $precision"
         check "$PINLINE" ablate --data "$CIFAR" --num-workers "$workers" --precision "$precision" \
             --rounds "$ROUNDS" --seconds "$SECONDS_EACH" --settle 0.5 --ceiling-seconds 0.3 --copy-stream both \
             --overwrite --out "$OUT/cifar-$workers" --plan-cache "$cache" --plan-candidates "$CANDIDATES" \
@@ -232,11 +249,12 @@ cells() {
                 --rounds "$PEER_ROUNDS" --limit 1024 --tag photos $peer_flags &&
                 peer article_torch.py --data "$CIFAR/train" --size 32 --workers "$workers" \
                     --rounds "$PEER_ROUNDS" --limit 12800 --tag cifar $peer_flags) 2>"$OUT/torch-$workers.log" |
-                grep --line-buffered samples/s >"$OUT/torch-$workers.txt"
+                grep --line-buffered samples/s >"$OUT/torch-$workers.txt" ||
+                fail "PyTorch with $workers workers, see $OUT/torch-$workers.log"
         fi
     done
     # shellcheck disable=SC2086  # the numbers of workers are several words
-    python3 - "$OUT" $WORKERS <<'PY'
+    check python3 - "$OUT" $WORKERS <<'PY'
 import json, os, re, statistics, sys
 out = sys.argv[1]
 for workers in sys.argv[2:]:
@@ -262,14 +280,12 @@ for workers in sys.argv[2:]:
 PY
 }
 
-for name in "${parts[@]}"; do
-    case $name in
-    right | same | faults | poison | learn | copies | step | cells) "$name" ;;
-    *)
-        printf 'unknown part %s\n' "$name"
-        exit 2
-        ;;
-    esac
-done
-printf '\nall: %d s, %s\n' "$SECONDS" "$([ "$failed" -eq 0 ] && echo ok || echo FAILED)"
-exit "$failed"
+all_parts() {
+    for name in "${parts[@]}"; do
+        "$name"
+    done
+    printf '\nall: %d s, %s\n' "$SECONDS" "$([ "$failed" -eq 0 ] && echo ok || echo FAILED)"
+    exit "$failed"
+}
+
+in_group all_parts
