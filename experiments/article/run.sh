@@ -9,7 +9,9 @@
 # PHOTOS_FLAGS, CACHED_FLAGS, CIFAR_FLAGS (model, precision, batch and the like of each job), TORCH
 # (a Python that has torch and torchvision, to run PyTorch's own four cells on each job first and show
 # them in its report, with the flags at the end), TORCH_FLAGS (of torch_cells.py: --rounds, --seconds).
-# A job whose result is complete is not run again; one that was interrupted goes on.
+# A job that was interrupted goes on with the flags it was begun with, and one that is complete is only reported
+# again: with other flags, more --rounds among them, it would be another experiment, which wants another OUT
+# or --overwrite.
 set -eu
 
 if [ $# -lt 3 ]; then
@@ -46,24 +48,34 @@ for program in "$PINLINE" ${TORCH:+"$TORCH"}; do
     fi
 done
 
-# Few photographs make an epoch too short to time: links to their folders make it longer.
+# Few photographs make an epoch too short to time: links to their folders make it longer. The name holds whose
+# they are, so that a result of other photographs does not go on with these.
 if [ "$REPEAT" -gt 1 ]; then
-    many=$out/photographs-times-$REPEAT
-    if [ ! -d "$many" ]; then
-        rm -rf "$many.partial"
-        for class in "$photos"/train/*/; do
-            class=${class%/}
-            mkdir -p "$many.partial/train/${class##*/}"
-            copy=0
-            while [ "$copy" -lt "$REPEAT" ]; do
-                ln -s "$class" "$many.partial/train/${class##*/}/$copy"
-                copy=$((copy + 1))
-            done
+    many=$out/photographs-times-$REPEAT$photos
+    rm -rf "$many/train"
+    for class in "$photos"/train/*/; do
+        class=${class%/}
+        mkdir -p "$many/train/${class##*/}"
+        copy=0
+        while [ "$copy" -lt "$REPEAT" ]; do
+            ln -s "$class" "$many/train/${class##*/}/$copy"
+            copy=$((copy + 1))
         done
-        mv "$many.partial" "$many"
-    fi
+    done
     photos=$many
 fi
+
+# attempt WHAT PROGRAM [ARG...]: what fails is named at the end, but what was interrupted ends the script.
+attempt() {
+    what=$1 status=0
+    shift
+    "$@" || status=$?
+    case $status in
+    0) ;;
+    130 | 143) exit "$status" ;;
+    *) failed="$failed $what" ;;
+    esac
+}
 
 # torch NAME FLAG...: PyTorch's cells with the job's own flags
 torch() {
@@ -72,8 +84,7 @@ torch() {
     if [ -n "$TORCH" ] && [ ! -f "$rates" ]; then
         mkdir -p "${rates%/*}"
         # shellcheck disable=SC2086
-        "$TORCH" "$here/experiments/article/torch_cells.py" --out "$rates" "$@" $common $TORCH_FLAGS ||
-            failed="$failed ${rates%/*}/peer.csv"
+        attempt "$rates" "$TORCH" "$here/experiments/article/torch_cells.py" --out "$rates" "$@" $common $TORCH_FLAGS
     fi
 }
 
@@ -81,24 +92,18 @@ torch() {
 job() {
     name=$1
     shift
-    result=$out/$name/result.json
-    how=--out
+    how="$rounds --out"
     echo "== $name"
     torch "$name" "$@"
-    if [ -f "$result" ]; then
-        how=--resume
-    fi
+    case " $common " in
+    *" --overwrite "*) ;;
+    *) [ ! -f "$out/$name/result.json" ] || how=--resume ;;
+    esac
     if [ -f "$out/$name/peer.csv" ]; then
         set -- "$@" --peer "$out/$name/peer.csv"
     fi
-    if [ -f "$result" ] && grep -q '^  "finished": true' "$result" &&
-        [ -z "$(find "$out/$name" -name peer.csv -newer "$result")" ]; then
-        echo "$name: complete already"
-        return 0
-    fi
     # shellcheck disable=SC2086
-    "$PINLINE" ablate "$how" "$out/$name" --copy-stream both $rounds "$@" $common ||
-        failed="$failed $name"
+    attempt "$name" "$PINLINE" ablate $how "$out/$name" --copy-stream both "$@" $common
 }
 
 # Flags hold no spaces, as those in the variables do not.
