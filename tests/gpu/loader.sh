@@ -38,11 +38,11 @@ only photo png small workers train memory accuracy
 images CIFAR
 images PHOTOS
 scratch=$(mktemp -d) || exit 1
+rows=$scratch/rows
 trap finish EXIT
 mkdir -p "$OUT"
 rm -f "$OUT/loader.txt"
 known_plans "$PLANS"
-rows=$scratch/rows
 log=$OUT/loader.log
 peers_log=$OUT/loader-peers.log
 : >"$rows"
