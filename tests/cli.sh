@@ -544,10 +544,10 @@ wrong_words() {
     says 2 "unknown command, none near" '"xyzzy".*pinline help' xyzzy
     says 2 "help for an unknown command" '"tran".*train' help tran
     says 2 "help for two commands" '"eval".*one command' help train eval
-    says 2 "version of something" '`pinline version`.*"x"' version x
-    says 2 "version of something, by its option" '`pinline --version`.*"x"' --version x
-    says 2 "manual page of something" '`pinline man`.*"train"' man train
-    says 2 "completion for another shell" '`pinline completion`.*"zsh"' completion zsh extra
+    says 2 "version of something" '.pinline version..*"x"' version x
+    says 2 "version of something, by its option" '.pinline --version..*"x"' --version x
+    says 2 "manual page of something" '.pinline man..*"train"' man train
+    says 2 "completion for another shell" '.pinline completion..*"zsh"' completion zsh extra
     says 0 "--help of a command" 'Usage: pinline train' --help train
     says 2 "unknown option, the nearest" '--bach-size.*--batch-size' train --bach-size 3
     says 2 "unknown option, a part of its name" '--workers.*--num-workers' train --workers 3
