@@ -80,7 +80,7 @@ static struct peer *find(struct peer_list *list, const char *name)
         return NULL;
     }
     struct peer *peer = &list->peers[list->count++];
-    snprintf(peer->name, sizeof peer->name, "%s", name);
+    snprintf(peer->name, sizeof peer->name, "%.*s", (int)sizeof peer->name - 1, name);
     return peer;
 }
 
