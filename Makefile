@@ -50,7 +50,7 @@ MODE_release := $(OPT) -g
 MODE_debug := -O0 -g3
 MODE_asan := -O1 -g -fsanitize=address -fno-omit-frame-pointer
 MODE_ubsan := -O1 -g -fsanitize=undefined -fno-sanitize-recover=all
-MODE_tsan := -O1 -g -fsanitize=thread
+MODE_tsan := -O1 -g -fsanitize=thread -DPINLINE_ONE_FILE_TABLE
 MODE_fuzz := -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
 ifeq ($(MODE),fuzz)
 CC := $(CLANG)

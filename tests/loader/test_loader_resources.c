@@ -1,4 +1,5 @@
 /* What a loader takes and gives back, counts and refuses. */
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
@@ -56,6 +57,40 @@ START_TEST(test_memory_files_and_threads_stay_flat)
         ck_assert_int_le(late.threads, early.threads + 3);
         loader_close(&l);
     }
+    loader_set_close(&set);
+}
+END_TEST
+
+/* Workers keep nothing open that was open when they began: a pipe that its writer closes ends. */
+START_TEST(test_workers_hold_no_file_of_others)
+{
+    struct loader_set set;
+    struct loader_settings settings;
+    struct batch *batch = NULL;
+    int ends[2];
+    char byte;
+    loader_set_open(&set, COUNT, SIZE, HOST_IMMEDIATE);
+    loader_set_settings(&set, &settings);
+    settings.num_workers = 3;
+    settings.persistent_workers = true;
+    ck_assert_int_eq(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+    loader *l = loader_set_open_loader(&set, &settings);
+    ck_assert_int_eq(loader_begin_epoch(l, 0, 0), STATUS_OK);
+    /* All workers have begun by the end of an epoch, or begin without the pipe. */
+    for (;;) {
+        ck_assert_int_eq(loader_next(l, &batch), STATUS_OK);
+        if (batch == NULL) {
+            break;
+        }
+        ck_assert_int_eq(loader_release(l, &batch), STATUS_OK);
+    }
+    errno = 0;
+    ck_assert_int_eq(read(ends[0], &byte, 1), -1);
+    ck_assert_int_eq(errno, EAGAIN);
+    ck_assert_int_eq(close(ends[1]), 0);
+    ck_assert_int_eq(read(ends[0], &byte, 1), 0);
+    ck_assert_int_eq(close(ends[0]), 0);
+    loader_close(&l);
     loader_set_close(&set);
 }
 END_TEST
@@ -197,7 +232,8 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        test_memory_files_and_threads_stay_flat, test_full_ring_is_counted_as_waiting,
-        test_wrong_settings_are_named, test_shadow_holds_the_decoded_pixels};
+        test_memory_files_and_threads_stay_flat, test_workers_hold_no_file_of_others,
+        test_full_ring_is_counted_as_waiting, test_wrong_settings_are_named,
+        test_shadow_holds_the_decoded_pixels};
     return check_run("loader_resources", tests, sizeof tests / sizeof tests[0], 60);
 }
