@@ -27,7 +27,6 @@ static void write_found(const struct bench *bench, struct json_writer *writer)
     json_key_double(writer, "step_pinned_s", found->step_s[1]);
     json_key_double(writer, "issue_s", found->issue_s);
     json_key_double(writer, "wake_s", found->wake_s);
-    json_key_double(writer, "wake_busy_s", found->wake_busy_s);
     json_key_double(writer, "copy_pageable_s", found->copy_s[0]);
     json_key_double(writer, "copy_locked_s", found->copy_s[1]);
     json_key_double(writer, "copy_pageable_quiet_s", found->copy_quiet_s[0]);
@@ -192,7 +191,6 @@ void ceilings_read(const struct json_value *ceilings, int64_t batches, bool pin,
         .step_s = pin ? step_of_kind(step_pinned_s, step_s) : step_of_kind(step_s, step_pinned_s),
         .issue_s = json_member_double(ceilings, "issue_s", 0),
         .wake_s = json_member_double(ceilings, "wake_s", 0),
-        .wake_busy_s = json_member_double(ceilings, "wake_busy_s", 0),
         .copy_pageable_s = json_member_double(ceilings, "copy_pageable_s", 0),
         .copy_locked_s = json_member_double(ceilings, "copy_locked_s", 0),
         .call_pageable_s = json_member_double(ceilings, "call_pageable_s", 0),

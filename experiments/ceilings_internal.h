@@ -16,8 +16,7 @@ struct found {
     double read_share, decode_share; /* of the workers' time */
     double cold_loader_s;            /* a batch of the very first epoch */
     uint64_t cold_read_bytes, cold_major_faults;
-    double step_s[2], issue_s;
-    double wake_s, wake_busy_s; /* without decoders, and beside them */
+    double step_s[2], issue_s, wake_s;
     double copy_s[2], copy_quiet_s[2];
     double call_s[2], call_busy_s[2];
     double busy_s; /* how long the stream was really busy */

@@ -15,14 +15,10 @@ enum { MOST_TIMES = 100000, FIRST_REPEATS = 5, LEAST_BLOCKS = 5 };
 /* The first epoch is read whole, so that files are in the page cache, but not for longer. */
 #define COLD_SECONDS 60.0
 
-/* What is done with the batches: nothing, a copy of each, or a copy that is waited for. */
-enum reading { READ_ALONE, READ_COPYING, READ_WAITING };
-
 /* What reading batches showed. */
 struct series {
     double *intervals, *copies; /* between full batches; of copies on the device */
-    double *wakes;              /* by how much the host saw a copy's end too late */
-    size_t interval_count, copy_count, wake_count;
+    size_t interval_count, copy_count;
     uint64_t batches, images;
 };
 
@@ -67,25 +63,9 @@ static enum status note_copy(struct bench *bench, const loader *from, int slot,
     return STATUS_OK;
 }
 
-static enum status wait_for_copy(struct bench *bench, const loader *from, int slot,
-                                 uint64_t begin_ns, struct series *series)
-{
-    device_event *begin, *end;
-    double milliseconds = 0;
-    loader_copy_events(from, slot, &begin, &end);
-    TRY(device_event_wait(bench->job.dev, end));
-    const double host_s = clock_seconds(begin_ns, clock_now_ns());
-    TRY(device_event_elapsed(bench->job.dev, begin, end, &milliseconds));
-    if (series->wake_count < MOST_TIMES) {
-        const double beyond = host_s - milliseconds * 1e-3;
-        series->wakes[series->wake_count++] = beyond > 0 ? beyond : 0;
-    }
-    return STATUS_OK;
-}
-
 /* Reads an epoch until its end, `most` batches or the time `until_ns`, whichever comes first. */
 static enum status read_epoch(struct bench *bench, loader *from, uint32_t epoch, uint64_t most,
-                              uint64_t until_ns, enum reading reading, struct series *series)
+                              uint64_t until_ns, bool upload, struct series *series)
 {
     static bool copied[256];
     const int full = bench->settings.loader.batch_size;
@@ -107,17 +87,13 @@ static enum status read_epoch(struct bench *bench, loader *from, uint32_t epoch,
         last = now;
         series->batches++;
         series->images += (uint64_t)batch->n;
-        if (reading != READ_ALONE) {
+        if (upload) {
             const int slot = batch->slot;
             if (copied[slot] && batch->n == full) {
                 TRY(note_copy(bench, from, slot, series));
             }
             copied[slot] = batch->n == full;
-            const uint64_t begin = clock_now_ns();
             TRY(loader_upload(from, batch));
-            if (reading == READ_WAITING) {
-                TRY(wait_for_copy(bench, from, slot, begin, series));
-            }
         }
         TRY(loader_release(from, &batch));
         TRY(stop_check());
@@ -157,7 +133,7 @@ static enum status read_cold(struct bench *bench, loader *from, struct series *s
     const uint64_t begin = clock_now_ns();
     const uint64_t until = whole ? UINT64_MAX : begin + (uint64_t)(COLD_SECONDS * 1e9);
     system_read_usage(&before);
-    TRY(read_epoch(bench, from, 0, UINT64_MAX, until, READ_ALONE, series));
+    TRY(read_epoch(bench, from, 0, UINT64_MAX, until, false, series));
     system_read_usage(&after);
     if (series->batches > 0) {
         found->cold_loader_s = clock_seconds(begin, clock_now_ns()) / (double)series->batches;
@@ -179,21 +155,19 @@ static enum status read_warm_up(struct bench *bench, loader *from, struct series
     loader_read_counters(from, &counters);
     const bool whole = bench->settings.loader.cache != CACHE_NONE && counters.cache_images == 0;
     const uint64_t most = whole ? UINT64_MAX : 2 * (uint64_t)bench->job.train_layout.slots;
-    return read_epoch(bench, from, 0, most, UINT64_MAX, READ_ALONE, series);
+    return read_epoch(bench, from, 0, most, UINT64_MAX, false, series);
 }
 
 /* Epochs, for about the time asked, of a loader that is warm. */
-static enum status read_timed(struct bench *bench, loader *from, enum reading reading,
-                              struct series *series)
+static enum status read_timed(struct bench *bench, loader *from, bool upload, struct series *series)
 {
     const uint64_t until = clock_now_ns() + (uint64_t)(bench->seconds * 1e9);
-    series->interval_count = series->copy_count = series->wake_count = 0;
+    series->interval_count = series->copy_count = 0;
     series->batches = series->images = 0;
     loader_reset_counters(from);
     /* From the epoch after the first: a cache serves these. */
-    for (uint32_t epoch = reading != READ_ALONE ? 0 : 1; epoch == 0 || clock_now_ns() < until;
-         epoch++) {
-        TRY(read_epoch(bench, from, epoch, UINT64_MAX, until, reading, series));
+    for (uint32_t epoch = upload ? 0 : 1; epoch == 0 || clock_now_ns() < until; epoch++) {
+        TRY(read_epoch(bench, from, epoch, UINT64_MAX, until, upload, series));
         if (series->interval_count == MOST_TIMES) {
             break;
         }
@@ -231,7 +205,7 @@ static enum status time_beside_spinner(struct bench *bench, loader *from, struct
     if (pthread_create(&spinner, NULL, spin, &ending) != 0) {
         return STATUS_OK; /* a figure less, and no reason to fail */
     }
-    const enum status status = read_timed(bench, from, READ_ALONE, series);
+    const enum status status = read_timed(bench, from, false, series);
     atomic_store(&ending, true);
     pthread_join(spinner, NULL);
     TRY(status);
@@ -256,7 +230,7 @@ static enum status time_copying(struct bench *bench, bool locked, loader *from,
 {
     struct found *found = &bench->found;
     double spread;
-    TRY(read_timed(bench, from, READ_COPYING, series));
+    TRY(read_timed(bench, from, true, series));
     take_loader(bench, series, &found->loader_copying_s[locked], &spread);
     if (series->copy_count > 0) {
         found->copy_s[locked] = statistics_median(series->copies, series->copy_count);
@@ -265,16 +239,6 @@ static enum status time_copying(struct bench *bench, bool locked, loader *from,
         loader_read_counters(from, &counters);
         found->copy_s[locked] =
             counters.copies > 0 ? counters.copy_device_ms * 1e-3 / (double)counters.copies : 0;
-    }
-    return STATUS_OK;
-}
-
-/* What a wait costs beyond what is waited for while every worker decodes. */
-static enum status time_waking(struct bench *bench, loader *from, struct series *series)
-{
-    TRY(read_timed(bench, from, READ_WAITING, series));
-    if (series->wake_count > 0) {
-        bench->found.wake_busy_s = statistics_mean(series->wakes, series->wake_count);
     }
     return STATUS_OK;
 }
@@ -293,27 +257,24 @@ static enum status measure_kind(struct bench *bench, bool locked, loader *from,
         found->lock_s = staging.lock_seconds;
         TRY(read_warm_up(bench, from, series));
     }
-    TRY(read_timed(bench, from, READ_ALONE, series));
+    TRY(read_timed(bench, from, false, series));
     take_loader(bench, series, &found->loader_s[locked], locked ? &spread : &found->loader_spread);
     if (!locked) {
         note_shares(bench, from);
     } else if (bench->settings.device.spin) {
         TRY(time_beside_spinner(bench, from, series));
     }
-    TRY(time_copying(bench, locked, from, series));
-    return locked ? time_waking(bench, from, series) : STATUS_OK;
+    return time_copying(bench, locked, from, series);
 }
 
 enum status ceilings__measure_loader(struct bench *bench, bool locked)
 {
     struct series series = {.intervals = malloc(MOST_TIMES * sizeof(double)),
-                            .copies = malloc(MOST_TIMES * sizeof(double)),
-                            .wakes = malloc(MOST_TIMES * sizeof(double))};
-    const enum status status = series.intervals && series.copies && series.wakes
+                            .copies = malloc(MOST_TIMES * sizeof(double))};
+    const enum status status = series.intervals && series.copies
                                    ? measure_kind(bench, locked, bench->job.train_loader, &series)
                                    : FAIL(STATUS_NO_MEMORY, "no memory for times");
     free(series.intervals);
     free(series.copies);
-    free(series.wakes);
     return status;
 }

@@ -96,8 +96,8 @@ static void take_terms(const struct predict_ceilings *in, const struct predict_c
     }
 }
 
-static double batch_time(const struct predict_ceilings *in, const struct predict_cell *cell,
-                         enum predict_bound *bound)
+double predict_formula(const struct predict_ceilings *in, const struct predict_cell *cell,
+                       enum predict_bound *bound)
 {
     const double copy = cell->pin ? in->copy_locked_s : in->copy_pageable_s;
     struct terms terms = {{0}};
@@ -114,26 +114,6 @@ static double batch_time(const struct predict_ceilings *in, const struct predict
     }
     *bound = (enum predict_bound)binding;
     return terms.of[binding];
-}
-
-/* The ceilings with what waking takes beside decoders that work for a part of the time. */
-static struct predict_ceilings with_waking(const struct predict_ceilings *in,
-                                           const struct predict_cell *cell)
-{
-    struct predict_ceilings out = *in;
-    enum predict_bound bound;
-    const double batch_s = batch_time(in, cell, &bound);
-    if (!in->no_workers && in->wake_busy_s > in->wake_s && batch_s > 0) {
-        out.wake_s += (in->wake_busy_s - in->wake_s) * fmin(1, in->loader_s / batch_s);
-    }
-    return out;
-}
-
-double predict_formula(const struct predict_ceilings *in, const struct predict_cell *cell,
-                       enum predict_bound *bound)
-{
-    const struct predict_ceilings used = with_waking(in, cell);
-    return batch_time(&used, cell, bound);
 }
 
 /* One positive time of the given mean whose logarithm is normal. */
@@ -197,10 +177,9 @@ static void simulate_batch(const struct predict_ceilings *in, const struct predi
     at->consumed[slot] = start;
 }
 
-double predict_simulate(const struct predict_ceilings *ceilings, const struct predict_cell *cell,
+double predict_simulate(const struct predict_ceilings *in, const struct predict_cell *cell,
                         int epochs, uint64_t seed)
 {
-    const struct predict_ceilings used = with_waking(ceilings, cell), *in = &used;
     int slots = in->slots < 1 ? 1 : in->slots > MAX_SLOTS ? MAX_SLOTS : in->slots;
     assert(epochs >= 1 && in->batches >= 1);
     double total = 0;

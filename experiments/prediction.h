@@ -18,9 +18,7 @@ struct predict_ceilings {
     double step_s;          /* S: a step whose batch is on the device already */
     double issue_s;         /* I: host time to submit a step */
     double wake_s;          /* w: from the end of device work to the host going on, and from the
-                                host's submission to the device's first operation; without
-                                decoders */
-    double wake_busy_s;     /* the same while all workers decode; less than wake_s counts as it */
+                                host's submission to the device's first operation */
     double copy_pageable_s; /* Cp: one batch, while decoders run */
     double copy_locked_s;   /* Cl */
     double call_pageable_s; /* inside the call of an asynchronous pageable copy, stream idle */
@@ -46,8 +44,7 @@ enum predict_bound {
 const char *predict_bound_text(enum predict_bound bound); /* "loader", "copy", ... */
 
 /*
- * Seconds a batch in the steady state. With D, S, I, w, C as above, w being beside decoders for the
- * share of time D / T for which they work, T what comes out with a w without them:
+ * Seconds a batch in the steady state. With D, S, I, w, C as above:
  *   compute stream  blocking, and non_blocking from pageable memory where the driver drains the
  *                   stream: max(D, C + w + max(S, I)); otherwise max(D, I, C + S)
  *   dedicated       pageable max(D, S, C + I); page-locked blocking max(D, S, C + w + I);

@@ -18,7 +18,7 @@
  *                  "loader_copying_s": 0.01, "loader_copying_pinned_s": 0.01, "loader_spread": 0.1, "read_share": 0.1, "decode_share": 0.8,
  *                  "cold_loader_s": 0.02, "cold_read_bytes": 1, "cold_major_faults": 1,
  *                  "emulated_step_s": 0, "first_batch_s": 0.02, "step_s": 0.005, "step_pinned_s": 0.005,
- *                  "issue_s": 0.0003, "wake_s": 0.00005, "wake_busy_s": 0.0002, "copy_pageable_s": 0.009,
+ *                  "issue_s": 0.0003, "wake_s": 0.00005, "copy_pageable_s": 0.009,
  *                  "copy_locked_s": 0.0002, "copy_pageable_quiet_s": 0.008,
  *                  "copy_locked_quiet_s": 0.0002, "call_pageable_s": 0.009,
  *                  "call_pageable_busy_s": 0.014, "call_locked_s": 0.00001,
@@ -58,8 +58,7 @@
  * comes, loader_busy_s into page-locked ones beside a thread that spins (0 where the job's host
  * sleeps). step_s is with pageable slots, step_pinned_s with page-locked ones. open_s is for the
  * device and the sets, cell_s for opening a cell whose plans are known. wake_s is what a step costs
- * beyond itself when the host begins it with an idle device and sees its end, wake_busy_s what a copy
- * costs beyond itself when the host waits for it while every worker decodes.
+ * beyond itself when the host begins it with an idle device and sees its end.
  *
  * A run's time is setup_s (opening slots, streams, network and operations; for the first of a round
  * the device and the sets too), settle_s (untimed steps, a cache to be filled, weights), timed_s, and

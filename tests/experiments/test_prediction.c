@@ -51,13 +51,6 @@ START_TEST(test_formulas)
     in.wake_s = 0.0003;
     check_formula(&in, &cell_default, 0.0145, PREDICT_SERIAL);
     check_formula(&in, &cell_non_blocking, 0.0142, PREDICT_SERIAL);
-    /* Decoders of 2.9 ms work for a fifth of 14.5, so that a fifth of 0.5 ms more is waited. */
-    in.loader_s = 0.0029;
-    in.wake_busy_s = 0.0008;
-    check_formula(&in, &cell_default, 0.0146, PREDICT_SERIAL);
-    check_formula(&in, &cell_both, 0.0059, PREDICT_SERIAL);
-    in.wake_busy_s = 0.0001;
-    check_formula(&in, &cell_default, 0.0145, PREDICT_SERIAL);
     in.loader_s = 0.02;
     check_formula(&in, &cell_default, 0.02, PREDICT_LOADER);
     check_formula(&in, &dedicated_both, 0.02, PREDICT_LOADER);
