@@ -158,22 +158,26 @@ static double decoding_beside_copies(double copying_s, double quiet_s, double co
     return beside && copying_s - call_s > quiet_s ? copying_s - call_s : quiet_s;
 }
 
-/* Steps that differ by less are the same, measured twice. */
+/* Times that differ by less are the same, measured twice. A loader's wanders more than a step's, and more
+ * than the kind of memory that it writes to changes it. */
 #define STEPS_AGREE 1.05
+#define LOADERS_AGREE 1.15
 
-static double step_of_kind(double own_s, double other_s)
+static double of_kind(double own_s, double other_s, double agree)
 {
-    const bool agree = own_s < STEPS_AGREE * other_s && other_s < STEPS_AGREE * own_s;
-    return agree ? (own_s + other_s) / 2 : own_s;
+    const bool same = own_s < agree * other_s && other_s < agree * own_s;
+    return same ? (own_s + other_s) / 2 : own_s;
 }
 
-void ceilings_read(const struct json_value *ceilings, int64_t batches, bool pin, bool no_workers,
-                   struct predict_ceilings *out)
+/* Loader and step with one kind of memory. What an older result lacks is the same in both. */
+struct kind {
+    double loader_s, loader_quiet_s, step_s;
+};
+
+static struct kind read_kind(const struct json_value *ceilings, bool pin, bool no_workers)
 {
-    /* What an older result lacks is taken to be the same in both kinds of memory. */
     const double loader_s = json_member_double(ceilings, "loader_s", 0);
     const double step_s = json_member_double(ceilings, "step_s", 0);
-    const double step_pinned_s = json_member_double(ceilings, "step_pinned_s", step_s);
     const double quiet_s =
         json_member_double(ceilings, pin ? "loader_pinned_s" : "loader_s", loader_s);
     const double copying_s =
@@ -182,13 +186,25 @@ void ceilings_read(const struct json_value *ceilings, int64_t batches, bool pin,
         json_member_double(ceilings, pin ? "copy_locked_s" : "copy_pageable_s", 0);
     const double call_s =
         json_member_double(ceilings, pin ? "call_locked_s" : "call_pageable_s", 0);
-    *out = (struct predict_ceilings){
+    return (struct kind){
         .loader_s = no_workers ? decoding_beside_copies(copying_s, quiet_s, copy_s, call_s, pin)
                                : loader_beside_copies(copying_s, quiet_s, copy_s),
         .loader_quiet_s = quiet_s,
+        .step_s = json_member_double(ceilings, pin ? "step_pinned_s" : "step_s", step_s),
+    };
+}
+
+void ceilings_read(const struct json_value *ceilings, int64_t batches, bool pin, bool no_workers,
+                   struct predict_ceilings *out)
+{
+    const struct kind own = read_kind(ceilings, pin, no_workers);
+    const struct kind other = read_kind(ceilings, !pin, no_workers);
+    *out = (struct predict_ceilings){
+        .loader_s = of_kind(own.loader_s, other.loader_s, LOADERS_AGREE),
+        .loader_quiet_s = of_kind(own.loader_quiet_s, other.loader_quiet_s, LOADERS_AGREE),
         .loader_spread = json_member_double(ceilings, "loader_spread", 0),
         .first_batch_s = json_member_double(ceilings, "first_batch_s", 0),
-        .step_s = pin ? step_of_kind(step_pinned_s, step_s) : step_of_kind(step_s, step_pinned_s),
+        .step_s = of_kind(own.step_s, other.step_s, STEPS_AGREE),
         .issue_s = json_member_double(ceilings, "issue_s", 0),
         .wake_s = json_member_double(ceilings, "wake_s", 0),
         .copy_pageable_s = json_member_double(ceilings, "copy_pageable_s", 0),

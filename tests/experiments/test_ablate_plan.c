@@ -185,6 +185,11 @@ START_TEST(test_ceilings_of_each_kind)
     const char *agree = "\"step_s\":5,\"step_pinned_s\":5.2,";
     ck_assert_double_eq_tol(ceilings_of(agree, false).step_s, 5.1, 1e-12);
     ck_assert_double_eq_tol(ceilings_of(agree, true).step_s, 5.1, 1e-12);
+    /* So are loaders, whose rates wander more. */
+    ck_assert_double_eq_tol(ceilings_of("\"loader_pinned_s\":3.4,", false).loader_s, 3.2, 1e-12);
+    ck_assert_double_eq_tol(ceilings_of("\"loader_pinned_s\":3.4,", true).loader_s, 3.2, 1e-12);
+    ck_assert_double_eq_tol(ceilings_of("\"loader_pinned_s\":3.4,", true).loader_quiet_s, 3.2,
+                            1e-12);
     in = ceilings_of("\"loader_copying_s\":11,\"step_s\":5,", false);
     ck_assert_double_eq(in.loader_s, 11);
     /* A result that does not tell the kinds apart. */
