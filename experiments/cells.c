@@ -184,10 +184,12 @@ static enum status check_repeated(const struct cell_list *list)
 
 static enum status add_named(struct cell_list *list, const char *names)
 {
-    while (*names) {
-        size_t length = strcspn(names, ",");
+    /* A comma at the end is followed by a name as well, an empty one. */
+    for (bool more = true; more;) {
+        const size_t length = strcspn(names, ",");
         TRY(add_known(list, names, length));
-        names += length + (names[length] == ',');
+        more = names[length] == ',';
+        names += length + more;
     }
     return check_repeated(list);
 }

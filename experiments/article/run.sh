@@ -77,12 +77,19 @@ attempt() {
     esac
 }
 
-# torch NAME FLAG...: PyTorch's cells with the job's own flags
+# torch NAME FLAG...: PyTorch's cells with the job's own flags. Rates of the same flags are kept.
 torch() {
     rates=$out/$1/peer.csv
+    flags=$out/$1/peer.flags
     shift
-    if [ -n "$TORCH" ] && [ ! -f "$rates" ]; then
+    if [ -z "$TORCH" ]; then
+        return
+    fi
+    asked="$* $common $TORCH_FLAGS"
+    if [ ! -f "$rates" ] || [ "$(cat "$flags" 2>/dev/null)" != "$asked" ]; then
         mkdir -p "${rates%/*}"
+        rm -f "$rates"
+        printf '%s\n' "$asked" >"$flags"
         # shellcheck disable=SC2086
         attempt "$rates" "$TORCH" "$here/experiments/article/torch_cells.py" --out "$rates" "$@" $common $TORCH_FLAGS
     fi

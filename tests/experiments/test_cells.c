@@ -128,6 +128,10 @@ END_TEST
 
 static const struct cells_request refused[] = {
     {.names = "default,pinned"},
+    {.names = "default,both,"},
+    {.names = ""},
+    {.axes = {"num-workers=1,2,"}},
+    {.axes = {"num-workers=1,,2"}},
     {.names = "default"},
     {.names = "default,default,default"},
     {.names = "default,default", .again = true},
