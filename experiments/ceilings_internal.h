@@ -36,11 +36,14 @@ struct bench {
     struct found found;
 };
 
-/* These three measure with bench->job, whose slots are of one kind of memory.
+/* These measure with bench->job, whose slots are of one kind of memory.
  *
  * The loader alone, quietly, beside a spinning thread where the job spins, and with its batches copied
  * to the device; the copies' times with it. */
 enum status ceilings__measure_loader(struct bench *bench, bool locked) MUST_USE;
+
+/* Of that, the loader with its batches copied, and the copies' times, once more: with other slots. */
+enum status ceilings__measure_copying(struct bench *bench, bool locked) MUST_USE;
 
 /* The step with its batch kept on the device, issuing it, and waking up after it. */
 enum status ceilings__measure_step(struct bench *bench, bool locked) MUST_USE;

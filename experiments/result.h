@@ -56,9 +56,10 @@
  * A loader's ceiling is the time of a full batch: loader_s into pageable slots, loader_pinned_s into
  * page-locked ones, loader_copying_s and loader_copying_pinned_s while each batch is copied as it
  * comes, loader_busy_s into page-locked ones beside a thread that spins (0 where the job's host
- * sleeps). step_s is with pageable slots, step_pinned_s with page-locked ones. open_s is for the
- * device and the sets, cell_s for opening a cell whose plans are known. wake_s is what a step costs
- * beyond itself when the host begins it with an idle device and sees its end.
+ * sleeps). copy_pageable_s and loader_copying_s are means over slots that were allocated several
+ * times. step_s is with pageable slots, step_pinned_s with page-locked ones. open_s is for the device
+ * and the sets, cell_s for opening a cell whose plans are known. wake_s is what a step costs beyond
+ * itself when the host begins it with an idle device and sees its end.
  *
  * A run's time is setup_s (opening slots, streams, network and operations; for the first of a round
  * the device and the sets too), settle_s (untimed steps, a cache to be filled, weights), timed_s, and
