@@ -185,10 +185,10 @@ END
     fi
     if [ -n "$PEERS" ]; then
         part "PyTorch's step"
-        # What autotuning prints goes to a file of its own.
-        (peer step_torch.py --modes compile --sizes 32:64 &&
+        # What takes longest comes last; what autotuning prints goes to a file of its own.
+        (peer step_torch.py --modes bf16,tf32 &&
             peer step_torch.py --model resnet18 --sizes 224:256 --modes bf16,tf32 &&
-            peer step_torch.py --modes bf16,tf32) 2>"$OUT/step-torch.log" |
+            peer step_torch.py --modes compile --sizes 32:64) 2>"$OUT/step-torch.log" |
             grep --line-buffered samples/s | tee "$OUT/step-torch.txt" || fail "PyTorch's step, see $OUT/step-torch.log"
     fi
     check python3 - "$OUT" <<'PY'
