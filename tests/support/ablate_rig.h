@@ -68,5 +68,7 @@ void ablate_rig_check_ratio(const struct result_view *view, const char *a, const
 
 /* Every cell's best rate is the predicted one, to within this share. */
 void ablate_rig_check_predictions(const struct result_view *view, double tolerance);
+/* The same of the result in "out", as an answer. */
+bool ablate_rig_predictions_hold(double tolerance);
 
 #endif
