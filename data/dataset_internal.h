@@ -22,6 +22,8 @@ struct source {
     atomic_int references;
 };
 
+/* The first three are called by the loader's workers too, in which no descriptor of the opener's is open:
+ * what a source reads from there is mapped, in memory, or opened by its path. */
 struct source_operations {
     int (*label)(const struct source *source, size_t sample);
     char *(*name)(const struct source *source, size_t sample, char *text, size_t bytes);

@@ -84,16 +84,22 @@ static enum status write_answer(struct bench *bench, struct json_writer *writer)
     return STATUS_OK;
 }
 
+static enum status open_kind(struct bench *bench)
+{
+    TRY(job_open(&bench->settings, JOB_TRAIN_ALONE, &bench->parts, bench->request.plans,
+                 &bench->job));
+    loader_give_cache(bench->job.train_loader, &bench->cache);
+    return STATUS_OK;
+}
+
 /* Everything that depends on the slots' memory, of one kind; the job stays open. */
 static enum status measure_kind(struct bench *bench, bool locked)
 {
     const uint64_t begin = clock_now_ns();
     bench->settings.loader.pin_memory = locked ? PIN_ON : PIN_OFF;
-    TRY(job_open(&bench->settings, JOB_TRAIN_ALONE, &bench->parts, bench->request.plans,
-                 &bench->job));
+    TRY(open_kind(bench));
     /* The first opening looks for plans. */
     bench->found.cell_s = clock_seconds(begin, clock_now_ns());
-    loader_give_cache(bench->job.train_loader, &bench->cache);
     TRY(ceilings__measure_loader(bench, locked));
     TRY(ceilings__measure_step(bench, locked));
     return ceilings__measure_copies(bench, locked);
@@ -107,14 +113,6 @@ static void close_kind(struct bench *bench)
     job_close(&bench->job);
 }
 
-static enum status copy_from_other_slots(struct bench *bench)
-{
-    TRY(job_open(&bench->settings, JOB_TRAIN_ALONE, &bench->parts, bench->request.plans,
-                 &bench->job));
-    loader_give_cache(bench->job.train_loader, &bench->cache);
-    return ceilings__measure_copying(bench, false);
-}
-
 /* Copies out of one allocation of pageable memory are alike, and unlike those out of the next. What was
  * found is therefore the mean over several allocations. */
 enum { ALLOCATIONS = 3 };
@@ -124,7 +122,8 @@ static enum status average_allocations(struct bench *bench)
     struct found *found = &bench->found;
     double copy_s = found->copy_s[0], copying_s = found->loader_copying_s[0];
     for (int i = 1; i < ALLOCATIONS; i++) {
-        TRY(copy_from_other_slots(bench));
+        TRY(open_kind(bench));
+        TRY(ceilings__measure_copying(bench));
         close_kind(bench);
         copy_s += found->copy_s[0];
         copying_s += found->loader_copying_s[0];

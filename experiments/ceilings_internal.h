@@ -42,8 +42,9 @@ struct bench {
  * to the device; the copies' times with it. */
 enum status ceilings__measure_loader(struct bench *bench, bool locked) MUST_USE;
 
-/* Of that, the loader with its batches copied, and the copies' times, once more: with other slots. */
-enum status ceilings__measure_copying(struct bench *bench, bool locked) MUST_USE;
+/* Of that, the pageable loader with its batches copied, and the copies' times, once more, in place of what
+ * was found before: with other slots. */
+enum status ceilings__measure_copying(struct bench *bench) MUST_USE;
 
 /* The step with its batch kept on the device, issuing it, and waking up after it. */
 enum status ceilings__measure_step(struct bench *bench, bool locked) MUST_USE;

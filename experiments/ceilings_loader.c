@@ -267,42 +267,34 @@ static enum status measure_kind(struct bench *bench, bool locked, loader *from,
     return time_copying(bench, locked, from, series);
 }
 
-static enum status open_series(struct series *series)
+/* Once more with slots of other memory: what is cached and known of the files stays. */
+static enum status measure_again(struct bench *bench, bool locked, loader *from,
+                                 struct series *series)
 {
-    *series = (struct series){.intervals = malloc(MOST_TIMES * sizeof(double)),
-                              .copies = malloc(MOST_TIMES * sizeof(double))};
-    return series->intervals && series->copies ? STATUS_OK
-                                               : FAIL(STATUS_NO_MEMORY, "no memory for times");
+    TRY(read_warm_up(bench, from, series));
+    return time_copying(bench, locked, from, series);
 }
 
-static void close_series(struct series *series)
+static enum status with_series(struct bench *bench, bool locked,
+                               enum status (*measure)(struct bench *, bool, loader *,
+                                                      struct series *))
 {
-    free(series->intervals);
-    free(series->copies);
+    struct series series = {.intervals = malloc(MOST_TIMES * sizeof(double)),
+                            .copies = malloc(MOST_TIMES * sizeof(double))};
+    const enum status status = series.intervals && series.copies
+                                   ? measure(bench, locked, bench->job.train_loader, &series)
+                                   : FAIL(STATUS_NO_MEMORY, "no memory for times");
+    free(series.intervals);
+    free(series.copies);
+    return status;
 }
 
 enum status ceilings__measure_loader(struct bench *bench, bool locked)
 {
-    struct series series;
-    enum status status = open_series(&series);
-    if (status == STATUS_OK) {
-        status = measure_kind(bench, locked, bench->job.train_loader, &series);
-    }
-    close_series(&series);
-    return status;
+    return with_series(bench, locked, measure_kind);
 }
 
-enum status ceilings__measure_copying(struct bench *bench, bool locked)
+enum status ceilings__measure_copying(struct bench *bench)
 {
-    struct series series;
-    loader *from = bench->job.train_loader;
-    enum status status = open_series(&series);
-    if (status == STATUS_OK) {
-        status = read_warm_up(bench, from, &series);
-    }
-    if (status == STATUS_OK) {
-        status = time_copying(bench, locked, from, &series);
-    }
-    close_series(&series);
-    return status;
+    return with_series(bench, false, measure_again);
 }

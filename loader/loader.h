@@ -14,7 +14,8 @@
  * Which samples a batch holds, their order and every pixel are a pure function of (settings, data,
  * seed, epoch, batch): they depend neither on the number of workers nor on the flags of staging.
  *
- * All functions are called by the device's thread; the workers touch no device.
+ * All functions are called by the device's thread; the workers touch no device, and have no
+ * files open but their own.
  */
 #ifndef PINLINE_LOADER_LOADER_H
 #define PINLINE_LOADER_LOADER_H

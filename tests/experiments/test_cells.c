@@ -130,8 +130,6 @@ static const struct cells_request refused[] = {
     {.names = "default,pinned"},
     {.names = "default,both,"},
     {.names = ""},
-    {.axes = {"num-workers=1,2,"}},
-    {.axes = {"num-workers=1,,2"}},
     {.names = "default"},
     {.names = "default,default,default"},
     {.names = "default,default", .again = true},
